@@ -52,7 +52,7 @@ STARTS_TASKS = {
     "engine/cluster.py": "it repeats until all is well, and only records what it finds; cancelled at the end",
     "engine/server.py": "it repeats until a primary answers, and only records what it finds; cancelled at the end",
     "engine/client.py": "callers await the results of the calls that it sends",
-    "handlers/run.py": "waits for a moment, then leaves user code behind",
+    "handlers/loop_end.py": "waits for a moment, then leaves user code behind",
     "worker/address_limit.py": "its callback requeues the claim",
     "supervisor/child.py": "gathered when the process has ended",
     "supervisor/supervisor.py": "its callback stops all when one failed",

@@ -7,11 +7,11 @@ import pytest
 
 from crawler.cli.main import main
 from crawler.errors import UsageError
-from crawler.rules.scope import complaints
+from crawler.rules.sites import complaints
 from crawler.settings import FromEnvironment, SiteSettings, load
 from crawler.settings.kept import kept_of
 from crawler.settings.proxies import Proxy, ProxyVariables, is_direct, proxies_of, proxy_of, shown_proxy
-from crawler.views.report import sources_of
+from crawler.views.site_settings import sources_of
 
 SECRET = "hunter2hunter2"
 

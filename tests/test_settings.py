@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from crawler.errors import UsageError
-from crawler.rules.scope import complaints
+from crawler.rules.sites import complaints
 from crawler.settings import PriorityRule, RetryKind, Settings, SiteSettings, load
 from crawler.settings.removed import INTERNALS, REMOVED
 

@@ -37,7 +37,7 @@ from crawler.errors import CrawlerError
 from crawler.frontier.api_tokens import Role
 from crawler.frontier.operator_log import Actor, Via
 from crawler.rules.text import one_line
-from crawler.views.dead_letters import LetterList
+from crawler.views.dead_letter_changes import LetterList
 from crawler.views.ring import RingMembers
 
 Query = TypeVar("Query")

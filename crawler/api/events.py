@@ -20,8 +20,8 @@ from crawler.errors import ConflictError, EngineError, EngineUnfit
 from crawler.frontier.api_answers import BODY_MAX, ApiAnswers, StoredAnswer
 from crawler.frontier.leases import Takeover, Takeovers
 from crawler.frontier.operator_log import ENTRIES_MAX, LogEntry
-from crawler.views.overview import overview_with_losses
-from crawler.views.ring import member_views
+from crawler.views.instances import member_views
+from crawler.views.whole import overview_with_losses
 
 RELOAD_EVERY_S = 5.0
 

@@ -16,25 +16,27 @@ from crawler.errors import UsageError
 from crawler.frontier.leases import TAKEOVERS_MAX
 from crawler.frontier.operator_log import LogEntry
 from crawler.model import FailureKind
-from crawler.rules.jobs import ID_MAX
-from crawler.rules.schedules import moment_of
+from crawler.rules.cron import moment_of
+from crawler.rules.job_runs import ID_MAX
 from crawler.rules.urls import canonicalize
 from crawler.terminal.text import counted, moment
 from crawler.version import program_version
-from crawler.views import commands, dead_letters
-from crawler.views import domains as domain_service
-from crawler.views import overview as overview_service
-from crawler.views import ring as ring_service
-from crawler.views.commands import BOOST_MAX, DELAY_MAX_S, CommandResult, check_delay, domain_of
-from crawler.views.dead_letters import LetterChange, LetterFilter, LetterList, LetterPage
+from crawler.views import dead_letter_changes, domain_reads, operator, owners, shares, whole
+from crawler.views.attempts import recent_attempts
+from crawler.views.crawl_list import CrawlRow, crawl_rows
+from crawler.views.dead_letter_changes import LetterChange, LetterFilter, LetterList, LetterPage
 from crawler.views.domains import DomainDetail
-from crawler.views.explain import Explanation, ShownAttempt, recent_attempts, record_of
-from crawler.views.explain import explain as explain_url
-from crawler.views.figures import DomainRows, Overview, SeriesView, TotalsView
-from crawler.views.report import CrawlRow, crawl_rows
-from crawler.views.ring import MembersView, PartitionOwners, RingMembers, TakeoversView, UrlPlace, member_views
-from crawler.views.ring import alive as alive_instances
+from crawler.views.explain import ShownAttempt
+from crawler.views.facts import explain as explain_url
+from crawler.views.instances import MembersView, member_views
+from crawler.views.instances import alive as alive_instances
+from crawler.views.operator import CommandResult, check_delay
+from crawler.views.owners import PartitionOwners, TakeoversView
+from crawler.views.reasons import Explanation, record_of
+from crawler.views.ring import RingMembers, UrlPlace
 from crawler.views.seeds import SeedResult, add_seeds
+from crawler.views.snapshot import DomainRows, Overview, SeriesView, TotalsView
+from crawler.views.values import BOOST_MAX, DELAY_MAX_S, domain_of
 
 
 class TakeoversQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,12 +47,12 @@ class TakeoversQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 async def partitions(call: Call[NoQuery, NoBody]) -> PartitionOwners:
     """Who owns each partition, and whom the ring suggests."""
-    return await ring_service.partition_owners(await call.crawl())
+    return await owners.partition_owners(await call.crawl())
 
 
 async def takeovers(call: Call[TakeoversQuery, NoBody]) -> TakeoversView:
     """Partitions of dead instances that others took over."""
-    return await ring_service.takeovers(await call.crawl(), call.query.limit)
+    return await owners.takeovers(await call.crawl(), call.query.limit)
 
 
 # What can be read of a crawl.
@@ -155,27 +157,27 @@ async def crawls(call: Call[NoQuery, NoBody]) -> Crawls:
 
 async def overview(call: Call[NoQuery, NoBody]) -> Overview:
     """The headline: state, counts, rates, and what is missing in the results."""
-    return await overview_service.overview_with_losses(await call.crawl())
+    return await whole.overview_with_losses(await call.crawl())
 
 
 async def totals(call: Call[NoQuery, NoBody]) -> TotalsView:
     """All totals."""
-    return await overview_service.totals(await call.crawl())
+    return await whole.totals(await call.crawl())
 
 
 async def series(call: Call[NoQuery, NoBody]) -> SeriesView:
     """Rates of the last 15 minutes and of the last day."""
-    return await overview_service.crawl_series(await call.crawl())
+    return await whole.crawl_series(await call.crawl())
 
 
 async def domains(call: Call[DomainsQuery, NoBody]) -> DomainRows:
     """The first domains by an order, or all by name, page by page."""
     query = call.query
     if query.match:
-        return await domain_service.domains_matching(await call.crawl(), query.match, query.limit)
+        return await domain_reads.domains_matching(await call.crawl(), query.match, query.limit)
     if query.by_name:
-        return await domain_service.domain_page(await call.crawl(), query.after, query.limit)
-    return await domain_service.domain_rows(await call.crawl(), query.sort, query.limit, start=_place(query.after))
+        return await domain_reads.domain_page(await call.crawl(), query.after, query.limit)
+    return await domain_reads.domain_rows(await call.crawl(), query.sort, query.limit, start=_place(query.after))
 
 
 def _place(after: str) -> int:
@@ -188,7 +190,7 @@ def _place(after: str) -> int:
 
 async def domain(call: Call[NoQuery, NoBody]) -> DomainDetail:
     """One domain in full, named by itself, a host or a URL."""
-    return await domain_service.domain_detail(await call.crawl(), call.name)
+    return await domain_reads.domain_detail(await call.crawl(), call.name)
 
 
 async def members(call: Call[NoQuery, NoBody]) -> MembersView:
@@ -200,14 +202,14 @@ async def read_ring(call: Call[NoQuery, NoBody]) -> RingMembers:
     """The instances, how each is, its share of the ring and what it holds; takes a second and a half."""
 
     async def read() -> RingMembers:
-        return await ring_service.members(await call.crawl())
+        return await shares.members(await call.crawl())
 
     return await call.context.rings.get((), read)
 
 
 async def place(call: Call[PlaceQuery, NoBody]) -> UrlPlace:
     """Where a URL belongs, who owns it now, and who should."""
-    return await ring_service.place(await call.crawl(), call.query.url)
+    return await shares.place(await call.crawl(), call.query.url)
 
 
 async def explain(call: Call[UrlQuery, NoBody]) -> Explanation:
@@ -303,7 +305,9 @@ async def page(call: Call[LettersQuery, NoBody]) -> LetterPage:
     query = call.query
     domain = domain_of(query.domain) if query.domain else ""
     wanted = LetterFilter(domain=domain, reason=query.reason or "", run=query.run)
-    return await dead_letters.dead_letter_page(await call.crawl(), wanted, cursor=query.cursor, limit=query.limit)
+    return await dead_letter_changes.dead_letter_page(
+        await call.crawl(), wanted, cursor=query.cursor, limit=query.limit
+    )
 
 
 async def summary(call: Call[SummaryQuery, NoBody]) -> LetterList:
@@ -312,7 +316,7 @@ async def summary(call: Call[SummaryQuery, NoBody]) -> LetterList:
     wanted = LetterFilter(domain=domain_of(query.domain) if query.domain else "")
 
     async def read() -> LetterList:
-        return await dead_letters.dead_letter_list(await call.crawl(), wanted, query.limit)
+        return await dead_letter_changes.dead_letter_list(await call.crawl(), wanted, query.limit)
 
     return await call.context.letter_sums.get((wanted.domain, query.limit), read)
 
@@ -320,7 +324,7 @@ async def summary(call: Call[SummaryQuery, NoBody]) -> LetterList:
 async def retry(call: Call[NoQuery, LettersBody]) -> LetterChange:
     """Put dead letters back into their queues, with all their attempts."""
     try:
-        return await dead_letters.retry(await call.crawl(), _wanted(call.body), actor=call.actor)
+        return await dead_letter_changes.retry(await call.crawl(), _wanted(call.body), actor=call.actor)
     finally:
         call.context.letter_sums.forget()
 
@@ -328,7 +332,7 @@ async def retry(call: Call[NoQuery, LettersBody]) -> LetterChange:
 async def purge_dead_letters(call: Call[NoQuery, LettersBody]) -> LetterChange:
     """Drop dead letters; their URLs stay seen."""
     try:
-        return await dead_letters.purge(await call.crawl(), _wanted(call.body), actor=call.actor)
+        return await dead_letter_changes.purge(await call.crawl(), _wanted(call.body), actor=call.actor)
     finally:
         call.context.letter_sums.forget()
 
@@ -444,32 +448,32 @@ class ReleaseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 async def pause_all(call: Call[NoQuery, NoBody]) -> CommandResult:
     """Start no more requests, anywhere."""
-    return await commands.pause(await call.crawl(), "", actor=call.actor)
+    return await operator.pause(await call.crawl(), "", actor=call.actor)
 
 
 async def resume_all(call: Call[NoQuery, NoBody]) -> CommandResult:
     """Continue a paused crawl."""
-    return await commands.resume(await call.crawl(), "", actor=call.actor)
+    return await operator.resume(await call.crawl(), "", actor=call.actor)
 
 
 async def pause(call: Call[NoQuery, NoBody]) -> CommandResult:
     """Start no more requests to a domain."""
-    return await commands.pause(await call.crawl(), domain_of(call.name), actor=call.actor)
+    return await operator.pause(await call.crawl(), domain_of(call.name), actor=call.actor)
 
 
 async def resume(call: Call[NoQuery, NoBody]) -> CommandResult:
     """Continue a paused domain."""
-    return await commands.resume(await call.crawl(), domain_of(call.name), actor=call.actor)
+    return await operator.resume(await call.crawl(), domain_of(call.name), actor=call.actor)
 
 
 async def block(call: Call[NoQuery, NoBody]) -> CommandResult:
     """Stop fetching from a domain; its URLs are deferred."""
-    return await commands.block(await call.crawl(), domain_of(call.name), actor=call.actor)
+    return await operator.block(await call.crawl(), domain_of(call.name), actor=call.actor)
 
 
 async def unblock(call: Call[NoQuery, NoBody]) -> CommandResult:
     """Fetch from a blocked domain again."""
-    return await commands.unblock(await call.crawl(), domain_of(call.name), actor=call.actor)
+    return await operator.unblock(await call.crawl(), domain_of(call.name), actor=call.actor)
 
 
 async def delay(call: Call[NoQuery, DelayBody]) -> CommandResult:
@@ -478,22 +482,22 @@ async def delay(call: Call[NoQuery, DelayBody]) -> CommandResult:
     delay_ms = None if call.body.delay_s is None else round(call.body.delay_s * 1000)
     if delay_ms is not None:
         await check_delay(crawl, domain, delay_ms)
-    return await commands.set_delay(crawl, domain, delay_ms, actor=call.actor)
+    return await operator.set_delay(crawl, domain, delay_ms, actor=call.actor)
 
 
 async def boost(call: Call[NoQuery, BoostBody]) -> CommandResult:
     """Fetch from a domain before others that are due, or after them."""
-    return await commands.set_boost(await call.crawl(), domain_of(call.name), call.body.boost, actor=call.actor)
+    return await operator.set_boost(await call.crawl(), domain_of(call.name), call.body.boost, actor=call.actor)
 
 
 async def purge(call: Call[NoQuery, NoBody]) -> CommandResult:
     """Drop the queued and deferred URLs of a domain permanently."""
-    return await commands.purge(await call.crawl(), domain_of(call.name), actor=call.actor)
+    return await operator.purge(await call.crawl(), domain_of(call.name), actor=call.actor)
 
 
 async def release(call: Call[NoQuery, ReleaseBody]) -> CommandResult:
     """Put deferred URLs of a domain back into their queues."""
     body = call.body
-    return await commands.release(
+    return await operator.release(
         await call.crawl(), domain_of(call.name), reason=body.reason, urls_max=body.urls_max, actor=call.actor
     )

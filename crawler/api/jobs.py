@@ -13,13 +13,16 @@ from msgspec import UNSET, Meta, UnsetType
 
 from crawler.api.app import Call, NoBody, NoQuery
 from crawler.api.problem import ProblemError
-from crawler.rules.jobs import FAILED_MAX, ID_MAX, NAME_MAX, JobPatch, SchedulePatch, check_job, check_user
-from crawler.rules.schedules import PREVIEW_MAX
+from crawler.rules.job_names import NAME_MAX, check_job, check_user
+from crawler.rules.job_runs import ID_MAX
+from crawler.rules.job_text import JobPatch, SchedulePatch
+from crawler.rules.jobs import FAILED_MAX
+from crawler.rules.schedule_text import PREVIEW_MAX
 from crawler.runtime.process import wall_s
-from crawler.views import jobs
-from crawler.views.commands import UserView, list_users
+from crawler.views import failed_runs, jobs
+from crawler.views.failed_runs import FailedRunsChange
 from crawler.views.job_view import FailedRuns, HistoryPage, JobPage, JobView, Preview, RemovedJob, RunView, preview_view
-from crawler.views.jobs import FailedRunsChange
+from crawler.views.users import UserView, list_users
 
 # Bodies and parameters of requests about jobs; answers are those of views/job_view.py.
 
@@ -158,17 +161,17 @@ async def history(call: Call[HistoryPageQuery, NoBody]) -> HistoryPage:
 async def failed(call: Call[NoQuery, NoBody]) -> FailedRuns:
     """The runs of a job that used up their retries, the last first; they are its newest hundred."""
     user, name = _job(call)
-    return FailedRuns(failed=await jobs.failed_runs(await call.crawl(), user, name))
+    return FailedRuns(failed=await failed_runs.failed_runs(await call.crawl(), user, name))
 
 
 async def retry(call: Call[NoQuery, FailedRunsBody]) -> FailedRunsChange:
     """Repeat failed runs now, as the job is defined now."""
-    return await jobs.retry(await call.crawl(), *_job(call), _wanted(call.body), actor=call.actor)
+    return await failed_runs.retry(await call.crawl(), *_job(call), _wanted(call.body), actor=call.actor)
 
 
 async def dismiss(call: Call[NoQuery, FailedRunsBody]) -> FailedRunsChange:
     """Take failed runs off the list; the history keeps them."""
-    return await jobs.dismiss(await call.crawl(), *_job(call), _wanted(call.body), actor=call.actor)
+    return await failed_runs.dismiss(await call.crawl(), *_job(call), _wanted(call.body), actor=call.actor)
 
 
 def _wanted(body: FailedRunsBody) -> list[str] | None:

@@ -21,11 +21,11 @@ from crawler.frontier.lookup import Progress
 from crawler.frontier.members import Member
 from crawler.frontier.series import Rates, Sample
 from crawler.frontier.stats import DomainStats, Totals
-from crawler.membership.peers import is_lock_free
+from crawler.membership.node_names import is_lock_free
 from crawler.model import ITEMS_DROPPED, FailureKind, RefusalReason
 from crawler.rules.membership import COMMANDS, DeclaredState, declared
 from crawler.runtime.process import wall_s
-from crawler.views.ring import running_since
+from crawler.views.instances import running_since
 
 # All numbers of a crawl that are metrics, read from its engine in one go. Nothing is kept between two calls.
 

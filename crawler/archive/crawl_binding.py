@@ -11,7 +11,8 @@ import msgspec
 
 from crawler.archive.checked_lines import is_right, with_checksum
 from crawler.archive.folder import CrawlFolder, archive_error, replace_durably
-from crawler.archive.journals import JobJournal, SeedJournal
+from crawler.archive.job_journal import JobJournal
+from crawler.archive.seed_journal import SeedJournal
 from crawler.errors import ConflictError
 
 FILE = "bound.json"

@@ -22,12 +22,13 @@ from crawler.archive.appender import OPEN_SUFFIX
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.index import surt, to_entry
 from crawler.archive.index_reader import lines_before, segment_names
-from crawler.archive.prune_records import FILE as PRUNE_JOURNAL
-from crawler.archive.prune_records import PRUNE_LOCK
-from crawler.archive.warc import Original, StoredResponse, read_head
+from crawler.archive.prune_journal import FILE as PRUNE_JOURNAL
+from crawler.archive.prune_journal import PRUNE_LOCK
+from crawler.archive.warc import Original
+from crawler.archive.warc_reader import StoredResponse, read_head
 from crawler.model import NO_MEDIA_TYPE, NOT_MODIFIED, CommitEntry, WarcLocation
-from crawler.rules.jobs import job_of
-from crawler.rules.requests import Validators, validators_of
+from crawler.rules.conditional import Validators, validators_of
+from crawler.rules.job_runs import job_of
 
 SEGMENTS_MAX = 128  # sealed ones that are searched: two million pages; some 80 us each
 LINES_MAX = 32  # of a URL that are looked at in each: a job of every minute has thousands

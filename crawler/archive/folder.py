@@ -428,68 +428,12 @@ def _make_writable(folder: CrawlFolder) -> None:
         raise archive_error("write to the crawl folder", folder.root, error) from None
 
 
-# Locks of the sessions on this machine: each session holds a file lock as long as it lives.
-#
-# The kernel frees the lock when the process ends, however it ends, so a free lock proves death. A process id proves
-# nothing: it is reused, and means something else in another container.
-#
-# The lock belongs to the open file, which a *forked* child shares: start helpers by exec, not by plain fork.
-
-
 class Life(enum.Enum):
     """State of a session by its lock file."""
 
     ALIVE = "alive"
     DEAD = "dead"
     UNKNOWN = "unknown"  # no lock file here: it ended normally, or is on another machine
-
-
-class SessionLock:
-    """The lock of a living session; `close` it when the session ends normally."""
-
-    def __init__(
-        self,
-        folder: CrawlFolder,
-        session: str,
-        *,
-        node: str = "",
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        """Take the lock. Raises ConflictError when this session exists already, ArchiveError when the disk fails."""
-        self.session = session
-        self.path = _path(folder, session)
-        draft = folder.tmp / f"{session}.session"
-        holder = Holder(pid=os.getpid(), node=node, started=clock())
-        try:
-            self._descriptor = open_private(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-        except FileExistsError:
-            raise ConflictError(f"session {session} is being started by another process") from None
-        except OSError as error:
-            raise archive_error("write", draft, error) from None
-        try:
-            # Locked before it gets its name: a living session's file is never seen without its lock.
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.write(self._descriptor, msgspec.json.encode(holder))
-            self.path.hardlink_to(draft)
-        except OSError as error:
-            os.close(self._descriptor)
-            if isinstance(error, FileExistsError):
-                raise ConflictError(f"session {session} exists already in {folder.root}") from None
-            raise archive_error("write", self.path, error) from None
-        finally:
-            draft.unlink(missing_ok=True)
-
-    def close(self) -> None:
-        """Delete the session's file: it ended normally. May be called twice."""
-        if self._descriptor >= 0:
-            self.path.unlink(missing_ok=True)
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-
-def life_of(folder: CrawlFolder, session: str) -> Life:
-    """Whether a session lives. Does not disturb it, nor other callers."""
-    return life_at(_path(folder, session))
 
 
 def life_at(path: Path) -> Life:
@@ -507,17 +451,3 @@ def life_at(path: Path) -> Life:
     finally:
         os.close(descriptor)
     return Life.DEAD
-
-
-def is_abandoned(folder: CrawlFolder, session: str) -> bool:
-    """Whether nobody writes any more to files that this session left open *in this folder*."""
-    return life_of(folder, session) is not Life.ALIVE
-
-
-def sessions(folder: CrawlFolder) -> list[str]:
-    """Sessions that have a lock file here, alive or dead, whatever is in it."""
-    return [path.stem for path in sorted(folder.sessions.glob("*.lock"))]
-
-
-def _path(folder: CrawlFolder, session: str) -> Path:
-    return folder.sessions / f"{session}.lock"

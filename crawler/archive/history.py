@@ -19,7 +19,8 @@ from pathlib import Path
 import msgspec
 
 from crawler.archive.checked_lines import is_right, with_checksum
-from crawler.archive.folder import CrawlFolder, Life, archive_error, life_of, open_private, sessions
+from crawler.archive.folder import CrawlFolder, Life, archive_error, open_private
+from crawler.archive.session_locks import life_of, sessions
 from crawler.errors import ArchiveError
 
 SUFFIX = ".jsonl"

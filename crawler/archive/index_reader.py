@@ -22,16 +22,15 @@ from typing import IO
 
 import msgspec
 
-from crawler.archive import index
+from crawler.archive import index, index_writer
 from crawler.archive.appender import OPEN_SUFFIX
-from crawler.archive.checked_lines import DamagedLine, is_right, with_checksum
-from crawler.archive.folder import CrawlFolder, archive_error, replace_durably
+from crawler.archive.checked_lines import DamagedLine, is_right
+from crawler.archive.folder import CrawlFolder, archive_error
 from crawler.archive.index import surt, to_entry
-from crawler.errors import ArchiveError
 from crawler.model import SITEMAP, CommitEntry
 
 _SITEMAP = b'"label":"%b"' % SITEMAP.encode()
-_SUFFIXES = (index.SUFFIX, index.SUFFIX + OPEN_SUFFIX)
+_SUFFIXES = (index_writer.SUFFIX, index_writer.SUFFIX + OPEN_SUFFIX)
 # What is in memory of the segments that are merged: of all together, and of each.
 BLOCKS_BYTES, BLOCK_MIN, BLOCK_MAX = 64 << 20, 16 << 10, 64 << 10
 CHUNK_LINES = 500
@@ -78,7 +77,7 @@ class IndexReader:
         With `pruned`, also what is left of those that were removed.
         """
         names = segment_names(self.folder)
-        for name in index.serials_missing(self.folder, names):
+        for name in index_writer.serials_missing(self.folder, names):
             self._report(name, "not found")
         with contextlib.ExitStack() as stack:
             lines = self._merged([n for n in names if not n.endswith(OPEN_SUFFIX)], names, stack)
@@ -152,7 +151,7 @@ class IndexReader:
     def _sorted_copy(self, name: str, stack: contextlib.ExitStack) -> Iterable[bytes]:
         """An open segment, sorted; its final file if it was sealed meanwhile."""
         try:
-            lines = index.written_lines(self.folder.index / name)
+            lines = index_writer.written_lines(self.folder.index / name)
             return self._temporary(sorted(self._sound(name, lines, index.SegmentCheck())), stack)
         except FileNotFoundError:
             return self._lines_of(name.removesuffix(OPEN_SUFFIX), BLOCK_MAX)
@@ -205,7 +204,7 @@ def find_url(folder: CrawlFolder, url: str) -> list[CommitEntry]:
         path = folder.index / name
         with contextlib.suppress(OSError):
             if name.endswith(OPEN_SUFFIX):
-                lines += [line for line in index.sorted_lines(path) if line.startswith(key)]
+                lines += [line for line in index_writer.sorted_lines(path) if line.startswith(key)]
             else:
                 lines += _lines_with(path, key)
     found: dict[tuple[str, int], CommitEntry] = {}
@@ -262,7 +261,7 @@ def index_bytes(folder: CrawlFolder) -> int:
 
 def sessions_of(folder: CrawlFolder) -> frozenset[str]:
     """The sessions that wrote an index, and so their records, into this folder."""
-    stems = (name.removesuffix(OPEN_SUFFIX).removesuffix(index.SUFFIX) for name in segment_names(folder))
+    stems = (name.removesuffix(OPEN_SUFFIX).removesuffix(index_writer.SUFFIX) for name in segment_names(folder))
     return frozenset(stem.rpartition("-")[0] for stem in stems)
 
 
@@ -372,68 +371,3 @@ def _chunks_of(folder: CrawlFolder, name: str, place: Place, *, is_sealed: bool)
     if is_sealed:
         place, damaged = Place(offset=offset, is_sealed=True, is_done=True), int(bool(check.flaw()))
         yield Chunk(segment=name, entries=[], place=place, damaged=damaged)
-
-
-# Which segments of the index each output has read completely: a small file next to the cursor of the output.
-#
-# A cursor is a database that its writer locks, so others can't ask it. What no output waits for may be removed. The
-# file has one line, with a checksum: without it, or when it is damaged, nothing is read.
-
-CURSOR_SUFFIX = ".cursor"
-SUFFIX = ".read"
-
-
-class _Noted(msgspec.Struct):
-    done: list[str] | None  # None: its target was written whole, and nothing waits for it
-
-
-class ReadMarks:
-    """The file of one cursor. Without it, nothing is read."""
-
-    def __init__(self, cursor: Path) -> None:
-        """Raises ArchiveError."""
-        self._path = cursor.with_name(cursor.name + SUFFIX)
-        self.noted = _noted(cursor)
-
-    def note(self, done: frozenset[str] | None) -> None:
-        """Replace what is noted, durably. None: nothing waits for this output. Raises ArchiveError."""
-        if done == self.noted:
-            return
-        draft = self._path.with_name(self._path.name + ".draft")
-        line = msgspec.json.encode(_Noted(None if done is None else sorted(done)))
-        try:
-            replace_durably(self._path, draft, [with_checksum(line), b"\n"])
-        except OSError as error:
-            raise archive_error("write", self._path, error) from None
-        self.noted = done
-
-
-class OutputsRead:
-    """What all outputs of a folder have read, as it is when this is created. Raises ArchiveError."""
-
-    def __init__(self, folder: CrawlFolder) -> None:
-        self._read: dict[str, frozenset[str]] = {}
-        cursors = sorted(folder.outputs.glob(f"*{CURSOR_SUFFIX}")) if folder.outputs.exists() else []
-        for cursor in cursors:
-            done = _noted(cursor)
-            if done is not None:
-                self._read[f"{folder.outputs.name}/{cursor.name}"] = done
-
-    def waiting_for(self, segment: str) -> list[str]:
-        """The cursors, relative to the crawl folder, of outputs that have not read this segment to its end."""
-        return [name for name, done in self._read.items() if segment not in done]
-
-
-def _noted(cursor: Path) -> frozenset[str] | None:
-    path = cursor.with_name(cursor.name + SUFFIX)
-    try:
-        line = path.read_bytes().removesuffix(b"\n")
-        if not line.startswith(b"{"):  # of an earlier release: a name a line
-            names = line.decode("utf-8", "replace").splitlines()
-            return None if names == ["*"] else frozenset(names)
-        done = msgspec.json.decode(line, type=_Noted).done if is_right(line) else []
-    except (FileNotFoundError, msgspec.MsgspecError):
-        return frozenset()  # its program was killed at once, or is of an earlier release
-    except OSError as error:
-        raise ArchiveError(f"can't read {path}: {error}") from None
-    return None if done is None else frozenset(done)

@@ -13,7 +13,7 @@ import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
@@ -29,8 +29,6 @@ from crawler.archive.folder import (
 )
 from crawler.errors import ArchiveError
 from crawler.lazy_module import LazyModule
-from crawler.model import Request
-from crawler.rules.jobs import Job, Revision, seed_blocks
 
 if TYPE_CHECKING:
     import sqlite3
@@ -207,131 +205,3 @@ def _end_of_lines(descriptor: int) -> int:
             return start + found + 1
         end = start
     return 0
-
-
-# The journal of seeds: the seeds that a crawl got through this folder, on disk before they are in the engine.
-#
-# No page links to a seed, so they would be lost with the engine's data. A folder that is only used for seeding may
-# serve several crawls: each has a file of its own.
-
-
-class SeedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One line: a seed (canonical URL), or a new root of the scope. `run`: the run of the crawl that it belongs to.
-
-    `priority` is the one given with it; `sitemap_priority` and `changed_at` (wall clock, s) are from a sitemap.
-    """
-
-    url: str = ""
-    depth: int = 0
-    priority: float | None = None
-    sitemap_priority: float | None = None
-    changed_at: float | None = None
-    root: str = ""
-    run: int = 0
-    number: int = 0  # of the seed, for the counts of its descendants
-    visible_at: float = 0.0  # it is not fetched before; wall clock, s
-    label: str = ""
-    request: Request | None = None
-
-
-class SeedJournal(Journal[SeedLine]):
-    """The journal of one crawl in one folder. `first_begun_at` (wall clock, s) tells crawls of one name apart."""
-
-    def __init__(self, folder: CrawlFolder, name: str, first_begun_at: float) -> None:
-        super().__init__(journal_path(folder, "seeds", name, first_begun_at), SeedLine)
-
-
-# The journal of jobs: what people defined through this folder, on disk before it is in the engine.
-#
-# A rebuild takes each job as it was last defined. Its history is not in here: a rebuild knows its runs by their pages.
-
-
-class JobLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A job as somebody changed it, or some of the seeds that a definition names by `seeds_key`."""
-
-    user: str = ""
-    name: str = ""
-    created_at: float = 0.0
-    revision: Revision | None = None
-    paused: bool = False
-    removed: bool = False
-    seeds_key: str = ""
-    seeds: tuple[str, ...] = ()
-
-
-class JobJournal(Journal[JobLine]):
-    """The journal of one crawl in one folder. `first_begun_at` (wall clock, s) tells crawls of one name apart."""
-
-    def __init__(self, folder: CrawlFolder, name: str, first_begun_at: float) -> None:
-        super().__init__(journal_path(folder, "jobs", name, first_begun_at), JobLine)
-
-
-def journals_in(folder: CrawlFolder) -> list[Journal[SeedLine] | Journal[JobLine]]:
-    """All journals of a folder, of seeds and of jobs."""
-    return [
-        *(Journal(path, SeedLine) for path in journals_at(folder, "seeds")),
-        *(Journal(path, JobLine) for path in journals_at(folder, "jobs")),
-    ]
-
-
-def line_of(job: Job, *, removed: bool = False) -> JobLine:
-    """A job as it is to be from now on."""
-    return JobLine(
-        user=job.user, name=job.name, created_at=job.created_at, revision=job.revisions[-1], paused=job.is_paused,
-        removed=removed,
-    )  # fmt: skip
-
-
-def seed_lines(key: str, urls: Iterable[str]) -> Iterator[JobLine]:
-    """Seeds that a definition names by a key."""
-    return (JobLine(seeds_key=key, seeds=block) for block in seed_blocks(urls))
-
-
-class WorkJournal:
-    """A database that lists long work on a crawl folder: whoever finds one that is begun completes the work.
-
-    A draft counts for nothing until it is `begun`, which gives it the name `file`. All calls raise ArchiveError.
-    """
-
-    file: ClassVar[str]
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        with self._errors():
-            os.close(open_private(path, os.O_RDWR | os.O_CREAT))
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA synchronous=FULL")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._db.close()
-
-    def begun(self, folder: CrawlFolder) -> Self:
-        """From here on the work is done, by whoever comes."""
-        with self._errors():
-            self._db.execute("COMMIT")
-            self._db.close()
-            self._path.rename(folder.root / self.file)
-            sync_directory(folder.root)
-        return type(self)(folder.root / self.file)
-
-    def end(self) -> None:
-        """All is done: remove the journal."""
-        self._db.close()
-        with self._errors():
-            self._path.unlink()
-            sync_directory(self._path.parent)
-
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise ArchiveError(f"can't write {self._path}: {error}") from None
-        except OSError as error:
-            raise archive_error("write", self._path, error) from None

@@ -15,361 +15,30 @@ Of a file of an ended session whose records are all accounted for, what no line 
 """
 
 import contextlib
-import errno
-import os
-import shutil
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import IO, NamedTuple
 
-import msgspec
-from isal import isal_zlib
-
-from crawler import disk_sync
-from crawler.archive import index, items, warc
+from crawler.archive import items, warc_writer
 from crawler.archive.appender import OPEN_SUFFIX
-from crawler.archive.folder import CrawlFolder, archive_error, open_private, sync_directory
-from crawler.archive.history import CLOCK_SLACK_S, Attempt, needle_of, segments, session_of, to_attempt
+from crawler.archive.folder import CrawlFolder, archive_error
 from crawler.archive.index import to_entry
-from crawler.archive.index_reader import OutputsRead, archive_path, segment_names
-from crawler.archive.prune_records import (
-    ITEMS,
-    WARC,
-    Figures,
-    FoundFile,
-    Journal,
-    Layout,
-    PrunedFile,
-    PruneRule,
-    Scratch,
-)
+from crawler.archive.index_reader import segment_names
+from crawler.archive.prune_index import ITEMS, WARC, FoundFile, Scratch
+from crawler.archive.prune_journal import Figures, Journal, PrunedFile
+from crawler.archive.prune_records import PruneRule
+from crawler.archive.prune_steps import is_here
+from crawler.archive.read_segments import OutputsRead
+from crawler.archive.record_bounds import Layout
 from crawler.archive.repair import next_generation, session_of_stem
-from crawler.archive.warc import SUFFIX, record_ids, warcinfo
-from crawler.errors import ArchiveError, ConflictError
+from crawler.errors import ArchiveError
 from crawler.model import CommitEntry
-from crawler.rules.text import SILENT, Meter
-
-# Removes attempts from the history: it is for people, never synced, and read while it is written.
-#
-# A segment is deleted, or replaced by one with the lines that stay. What a living session writes to stays.
-
-
-class AttemptFigures(NamedTuple):
-    """What goes of the history. The bytes of its lines."""
-
-    attempts: int = 0
-    bytes: int = 0
-
-
-def prune_attempts(
-    folder: CrawlFolder, rule: PruneRule, *, is_alive: Callable[[str], bool], dry_run: bool
-) -> AttemptFigures:
-    """Remove attempts by time and domain; may be repeated after a crash at any point. Blocks. Raises ArchiveError.
-
-    Where a rule is about runs, nothing goes: an attempt does not tell its run, and the history is bounded anyway.
-    """
-    if rule.runs is not None:
-        return AttemptFigures()
-    attempts = size = 0
-    for path in _complete_segments(folder, is_alive):
-        try:
-            found = _prune_segment(folder, path, rule, dry_run=dry_run)
-        except FileNotFoundError:
-            continue  # the oldest go when a session needs room
-        except OSError as error:
-            raise archive_error("write", path, error) from None
-        attempts, size = attempts + found.attempts, size + found.bytes
-    return AttemptFigures(attempts, size)
-
-
-def _complete_segments(folder: CrawlFolder, is_alive: Callable[[str], bool]) -> Iterator[Path]:
-    for session, paths in groupby(segments(folder), key=session_of):
-        mine = list(paths)
-        yield from mine[:-1] if is_alive(session) else mine
-
-
-def _prune_segment(folder: CrawlFolder, path: Path, rule: PruneRule, *, dry_run: bool) -> AttemptFigures:
-    before = path.stat()
-    attempts = size = 0
-    draft = folder.tmp / path.name
-    with path.open("rb") as old, contextlib.ExitStack() as stack:
-        if not _may_match(old.readline(), rule):
-            return AttemptFigures()
-        old.seek(0)
-        new = None if dry_run else stack.enter_context(open(draft, "wb", opener=open_private))
-        for line in old:
-            if _goes(line, rule):
-                attempts, size = attempts + 1, size + len(line)
-            elif new is not None:
-                new.write(line)
-    if not dry_run:
-        if not attempts:
-            draft.unlink()
-        elif size == before.st_size:
-            draft.unlink()
-            path.unlink()
-        else:
-            os.utime(draft, ns=(before.st_atime_ns, before.st_mtime_ns))  # segments are sorted by their last write
-            draft.replace(path)
-    return AttemptFigures(attempts, size)
-
-
-def _may_match(first: bytes, rule: PruneRule) -> bool:
-    """Can a segment that begins with this line have any that go? A session writes them by time, but for the slack."""
-    attempt = to_attempt(first)
-    return attempt is None or not rule.before or attempt.last_at < rule.before + CLOCK_SLACK_S
-
-
-def _goes(line: bytes, rule: PruneRule) -> bool:
-    if rule.domain and needle_of("domain", rule.domain) not in line:
-        return False
-    attempt = to_attempt(line)
-    return attempt is not None and _matches(attempt, rule)
-
-
-def _matches(attempt: Attempt, rule: PruneRule) -> bool:
-    if rule.before and attempt.last_at >= rule.before:
-        return False
-    return not rule.domain or attempt.domain == rule.domain
-
-
-# Does what a prune's journal says, batch by batch; whoever finds the journal later continues where it ended.
-#
-# Of each batch: what stays of files is copied into new ones, the segments of the index that name them are replaced one
-# by one, and then the old files go. So at each moment a line names a record that is there, or says that it was pruned.
-
-DRAFT_SUFFIX = ".pruning"  # of a new file until it is complete: no reader knows it
-COPY_BYTES = 1 << 20
-READERS_TIMEOUT_S = 60.0
-SPARE_BYTES = 32 << 20  # of disk, for a segment and the journal
-_GZIP = 31
-
-Step = Callable[[str], None]
-
-
-def no_step(name: str) -> None:
-    """What tests replace, to end the process at any step."""
-
-
-class PruneWork:
-    """The work of one journal. `software`: what new WARC files name as theirs; `now_s`: wall clock."""
-
-    def __init__(
-        self,
-        folder: CrawlFolder,
-        journal: Journal,
-        *,
-        software: str,
-        now_s: float,
-        step: Step = no_step,
-        meter: Meter = SILENT,
-        readers_timeout_s: float = READERS_TIMEOUT_S,
-    ) -> None:
-        self._folder = folder
-        self._journal = journal
-        self._software = software
-        self._now_s = now_s
-        self._step = step
-        self._meter = meter
-        self._readers_timeout_s = readers_timeout_s
-        self._ids = record_ids()
-
-    def run(self) -> None:
-        """Do all that is left. Blocks.
-
-        Raises ArchiveError, and ConflictError while somebody reads what is to be removed: the journal stays then.
-        """
-        batches = self._journal.batches()
-        self._meter.begin("removing", "batch", len(batches))
-        for done, (number, is_copied) in enumerate(batches):
-            self._meter.reached(done, done)
-            files = self._journal.files(number)
-            if not is_copied and any(one.new_name for one in files):
-                self._copy(number, files)
-            with self._folder.changing(self._readers_timeout_s):
-                self._replace(number, files)
-            self._journal.done(number)
-            self._step("done")
-        self._journal.end()
-        self._step("ended")
-
-    # --- new files ---
-
-    def _copy(self, batch: int, files: Sequence[PrunedFile]) -> None:
-        self._journal.copied(batch, self._all_copied(files))
-        self._step("copied")
-
-    def _all_copied(self, files: Sequence[PrunedFile]) -> Iterator[tuple[int, int, int]]:
-        try:
-            for one in files:
-                yield from self._copied(one)
-        except ArchiveError:
-            for one in files:  # a disk that is full gets its room back
-                self._draft(one).unlink(missing_ok=True)
-            raise
-
-    def _copied(self, file: PrunedFile) -> Iterator[tuple[int, int, int]]:
-        """Copies what stays of a file into a draft, durably; where each part went: (new offset, file, offset)."""
-        source, draft = self._path(file, file.name), self._draft(file)
-        need, free = source.stat().st_size + SPARE_BYTES, shutil.disk_usage(source.parent).free
-        if free < need:
-            raise ArchiveError(
-                f"to prune {source}, the disk needs {need:,} free bytes for what stays of it, and has {free:,}: "
-                "make room and give the same command again"
-            )
-        try:
-            with source.open("rb") as old, open(draft, "wb", opener=open_private) as new:
-                if file.kind == WARC:
-                    new.write(self._info(file))
-                for kept in self._journal.kept(file):
-                    yield new.tell(), file.id, kept.offset
-                    _copy_part(old.fileno(), new, kept.offset, kept.end)
-                    self._step("part")
-                new.flush()
-                disk_sync.sync(new.fileno())
-        except OSError as error:
-            raise archive_error("write", draft, error) from None
-        self._step("draft")
-
-    def _info(self, file: PrunedFile) -> bytes:
-        session = session_of_stem(file.name.removesuffix(SUFFIX))
-        fields = {"isPartOf": self._folder.crawl, "description": f"session {session}; what stays of {file.name}"}
-        info = warcinfo(next(self._ids), filename=file.new_name, at=self._now_s, software=self._software, fields=fields)
-        packed: bytes = isal_zlib.compress(info, 1, _GZIP)
-        return packed
-
-    def _path(self, file: PrunedFile, name: str) -> Path:
-        return (self._folder.warc if file.kind == WARC else self._folder.items) / name
-
-    def _draft(self, file: PrunedFile) -> Path:
-        path = self._path(file, file.new_name)
-        return path.with_name(path.name + DRAFT_SUFFIX)
-
-    # --- in their place ---
-
-    def _replace(self, batch: int, files: Sequence[PrunedFile]) -> None:
-        """Nobody reads meanwhile."""
-        segments = self._journal.segments(batch)
-        outputs = OutputsRead(self._folder)
-        for segment in segments:
-            for cursor in outputs.waiting_for(segment):
-                raise ConflictError(
-                    f"an output ({cursor}) has begun to read what is to be removed: give the same command again when "
-                    "it has come to the end"
-                )
-        try:
-            for file in files:
-                if file.new_name and self._draft(file).exists():
-                    self._draft(file).rename(self._path(file, file.new_name))
-                    self._step("named")
-            for directory in (self._folder.warc, self._folder.items):
-                sync_directory(directory)
-            lines = _Lines(self._folder, self._journal, files, removes_bare=batch == 0)
-            for segment in segments:
-                self._replace_segment(self._folder.index / segment, lines)
-            for file in files:
-                self._path(file, file.name).unlink(missing_ok=True)
-                self._step("removed")
-            for directory in (self._folder.warc, self._folder.items):
-                sync_directory(directory)
-        except OSError as error:
-            raise archive_error("prune", self._folder.root, error) from None
-
-    def _replace_segment(self, path: Path, lines: "_Lines") -> None:
-        check = index.SegmentCheck()
-        with path.open("rb") as file:
-            before = list(filter(check.is_entry, file))
-        if flaw := check.flaw():  # a new footer would hide it
-            raise ArchiveError(f"{path}: {flaw}; 'crawler rebuild' mends it")
-        after = [lines.of(line) for line in before]
-        if after != before:
-            after.sort()
-            index.replace_segment(self._folder, path, after)
-            self._step("segment")
-
-
-class _Lines:
-    """What the lines of a segment become when the files of a batch are replaced."""
-
-    def __init__(
-        self, folder: CrawlFolder, journal: Journal, files: Sequence[PrunedFile], *, removes_bare: bool
-    ) -> None:
-        """`removes_bare`: also lines go that match the rule and name no file of this folder."""
-        self._folder = folder
-        self._journal = journal
-        self._rule = journal.rule
-        self._files = {(one.kind, one.name): one for one in files}
-        self._removes_bare = removes_bare
-        self._foreign: dict[str, bool] = {}
-
-    def of(self, line: bytes) -> bytes:
-        entry = index.to_entry(line)
-        if entry is None or entry.pruned:
-            return line
-        warc, items, original = entry.warc, entry.items, entry.original
-        new_original = self._place(WARC, original.file, original.offset) if original else None
-        if original and new_original and new_original[1] is not None:
-            place = msgspec.structs.replace(original, file=new_original[0], offset=new_original[1])
-            entry, line = entry.referring(place), index.to_line(entry.referring(place))
-        new_warc = self._place(WARC, warc.file, warc.offset) if warc else None
-        new_items = self._place(ITEMS, items.file, items.offset) if items else None
-        if self._is_bare(entry) or (new_warc is not None and new_warc[1] is None):
-            return index.to_line(index.pruned(entry))
-        if new_items is not None and new_items[1] is None:
-            return index.to_line(index.pruned(entry))
-        if new_warc is None and new_items is None:
-            return line
-        if warc and new_warc and new_warc[1] is not None:
-            warc = msgspec.structs.replace(warc, file=new_warc[0], offset=new_warc[1])
-        if items and new_items and new_items[1] is not None:
-            items = msgspec.structs.replace(items, file=new_items[0], offset=new_items[1])
-        return index.to_line(entry.placed(warc, items))
-
-    def _place(self, kind: str, name: str, offset: int) -> tuple[str, int | None] | None:
-        """The new file of a record and its place there, None when it goes; None for a file of another batch."""
-        file = self._files.get((kind, name))
-        if file is None:
-            return None
-        return file.new_name, self._journal.new_offset(file, offset) if file.new_name else None
-
-    def _is_bare(self, entry: CommitEntry) -> bool:
-        return (
-            self._removes_bare
-            and (entry.warc is None or self._is_foreign(WARC, entry.warc.file))
-            and (entry.items is None or self._is_foreign(ITEMS, entry.items.file))
-            and self._rule.matches(entry)
-        )
-
-    def _is_foreign(self, kind: str, name: str) -> bool:
-        """Is the file in another folder of the crawl, and not one that this prune removes?"""
-        known = self._foreign.get(name)
-        if known is None:
-            known = self._foreign[name] = (kind, name) not in self._files and not is_here(self._folder, kind, name)
-        return known
-
-
-def is_here(folder: CrawlFolder, kind: str, name: str) -> bool:
-    """Is a file in the folder, complete or being written?"""
-    if kind == WARC:
-        return archive_path(folder, name) is not None
-    return (folder.items / name).exists() or (folder.items / f"{name}.open").exists()
-
-
-def _copy_part(source: int, target: IO[bytes], offset: int, end: int) -> None:
-    """Raises OSError, also when the source ends before."""
-    while offset < end:
-        data = os.pread(source, min(COPY_BYTES, end - offset), offset)
-        if not data:
-            raise OSError(errno.EIO, "it ends before what the index has in it")
-        target.write(data)
-        offset += len(data)
-
+from crawler.rules.progress import SILENT, Meter
 
 BATCH_BYTES = 1_000_000_000  # of files that are copied before the old ones go: what a prune needs of the disk
-RUNNING, OUTPUTS, UNNAMED, DAMAGED = "running", "outputs", "unnamed", "damaged"
-PRUNABLE, FOREIGN = "prunable", "foreign"  # states of files; the others are the reasons above
+
+
 PULSE = 16  # segments
 
 
@@ -466,6 +135,8 @@ CREATE TEMP TABLE touched AS
 SELECT id, kind, name, size, (SELECT ifnull(sum(end - offset), 0) FROM named WHERE file = id AND keep) AS kept
 FROM files WHERE state = 'prunable' AND EXISTS (SELECT 1 FROM named WHERE file = id AND NOT keep)
 """
+
+
 _GONE = """
 UPDATE lines SET gone = matches
     AND (SELECT busy FROM segments WHERE id = segment) = ''
@@ -473,6 +144,8 @@ UPDATE lines SET gone = matches
     AND (items = 0 OR (SELECT state FROM files WHERE id = items) IN ('prunable', 'foreign'))
 WHERE matches
 """
+
+
 # A page stays as long as one that stays is unchanged from it: its record has the body of both.
 _NEEDED = """
 UPDATE lines SET gone = 0 WHERE gone AND warc > 0 AND EXISTS (
@@ -481,15 +154,21 @@ UPDATE lines SET gone = 0 WHERE gone AND warc > 0 AND EXISTS (
         AND NOT later.gone
 )
 """
+
+
 # What an open segment refers to is found without its place, by the lines of the pages themselves.
 _REFERRING_SEGMENTS = """
 SELECT DISTINCT name FROM lines JOIN segments ON segments.id = segment WHERE original = ? AND busy = ''
 """
+
+
 _BARE_SEGMENTS = """
 SELECT DISTINCT segments.name FROM lines JOIN segments ON segments.id = segment WHERE gone
     AND (warc = 0 OR (SELECT state FROM files WHERE id = warc) = 'foreign')
     AND (items = 0 OR (SELECT state FROM files WHERE id = items) = 'foreign')
 """
+
+
 # Files that may only go as a whole, and of which something stays.
 _BROKEN = """
 SELECT id FROM files WHERE state = 'prunable' AND only_whole AND (
@@ -498,6 +177,8 @@ SELECT id FROM files WHERE state = 'prunable' AND only_whole AND (
     OR EXISTS (SELECT 1 FROM lines WHERE original = files.id AND original > 0 AND NOT gone)
 )
 """
+
+
 _WAITING = """
 SELECT why, count(*) FROM (
     SELECT DISTINCT fp, visit, coalesce(
@@ -646,7 +327,7 @@ class Planner:
         """(kind, name, bytes) of old files that no line names: nothing in them was committed, or is any more."""
         if not self._rule.is_by_age_alone:
             return
-        for kind, suffix in ((WARC, warc.SUFFIX), (ITEMS, items.SUFFIX)):
+        for kind, suffix in ((WARC, warc_writer.SUFFIX), (ITEMS, items.SUFFIX)):
             known = scratch.names_of(kind)
             for path in sorted(self._path(kind, "").glob(f"*{suffix}")):
                 if path.name in known or self._is_alive(_session_of(kind, path.name)):
@@ -657,7 +338,7 @@ class Planner:
 
 
 def _session_of(kind: str, name: str) -> str:
-    return session_of_stem(name.removesuffix(warc.SUFFIX if kind == WARC else items.SUFFIX))
+    return session_of_stem(name.removesuffix(warc_writer.SUFFIX if kind == WARC else items.SUFFIX))
 
 
 def runs_in(folder: CrawlFolder, undrained: Iterable[CommitEntry]) -> set[str]:
@@ -681,3 +362,9 @@ def _run_of(line: bytes) -> str:
         return ""
     entry = to_entry(line)
     return "" if entry is None or entry.pruned else entry.run
+
+
+RUNNING, OUTPUTS, UNNAMED, DAMAGED = "running", "outputs", "unnamed", "damaged"
+
+
+PRUNABLE, FOREIGN = "prunable", "foreign"  # states of files; the others are the reasons above

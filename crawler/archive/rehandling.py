@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from crawler.archive import index
+from crawler.archive import index_writer
 from crawler.archive.folder import CrawlFolder, archive_error, sync_directory
 from crawler.archive.index_reader import IndexReader
-from crawler.archive.journals import WorkJournal
+from crawler.archive.job_journal import WorkJournal
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry, ItemsLocation
 
@@ -166,7 +166,7 @@ def put_in_place(folder: CrawlFolder, journal: RehandleJournal, step: Callable[[
         step("line")
         return entry.placed(entry.warc, new.items)
 
-    index.change_lines(folder, changed)
+    index_writer.change_lines(folder, changed)
 
 
 def check_whole(reader: IndexReader) -> None:

@@ -15,12 +15,12 @@ import msgspec
 from isal import isal_zlib
 
 from crawler import disk_sync
-from crawler.archive import index, items, warc
+from crawler.archive import index, index_writer, items, warc_writer
 from crawler.archive.appender import OPEN_SUFFIX
 from crawler.archive.checked_lines import DamagedLine, has_checksum
 from crawler.archive.folder import CrawlFolder, archive_error, replace_durably, sync_directory
 from crawler.archive.index_reader import segment_names
-from crawler.archive.warc import Buffer, StoredResponse, members, next_member, stored_response
+from crawler.archive.warc_reader import Buffer, StoredResponse, members, next_member, stored_response
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry, WarcLocation
 
@@ -66,7 +66,7 @@ def warc_names(folder: CrawlFolder) -> list[str]:
     except OSError:
         return []
     final = {name.removesuffix(OPEN_SUFFIX) for name in names}
-    return sorted(name for name in final if name.endswith(warc.SUFFIX))
+    return sorted(name for name in final if name.endswith(warc_writer.SUFFIX))
 
 
 class ArchiveSize:
@@ -179,7 +179,7 @@ def whole_member(data: memoryview) -> tuple[bytes, int] | None:
 def walk_lines(folder: CrawlFolder) -> Iterator[IndexLine | Flaw]:
     """Every line of every index segment, unsorted and with repeats, and the unreadable parts."""
     names = segment_names(folder)
-    for missing in index.serials_missing(folder, names):
+    for missing in index_writer.serials_missing(folder, names):
         yield Flaw(file=f"{folder.index.name}/{missing}", reason="not found")
     for final in sorted({name.removesuffix(OPEN_SUFFIX) for name in names}):  # both exist while one is being sorted
         yield from _walk_segment(folder, final)
@@ -229,9 +229,9 @@ def recover_open_files(folder: CrawlFolder, is_dead: Callable[[str], bool]) -> l
     also by several instances at once. Raises ArchiveError.
     """
     with folder.exclusive(LOCK, LOCK_TIMEOUT_S):
-        found = [_recover_members(path) for path in _open_files(folder.warc, warc.SUFFIX, is_dead)]
+        found = [_recover_members(path) for path in _open_files(folder.warc, warc_writer.SUFFIX, is_dead)]
         found += [_recover_members(path) for path in _open_files(folder.items, items.SUFFIX, is_dead)]
-        found += [_recover_index(folder, path) for path in _open_files(folder.index, index.SUFFIX, is_dead)]
+        found += [_recover_index(folder, path) for path in _open_files(folder.index, index_writer.SUFFIX, is_dead)]
     return found
 
 
@@ -251,7 +251,7 @@ def session_of_stem(stem: str) -> str:
 
 
 def _recover_index(folder: CrawlFolder, path: Path) -> Recovered:
-    lines = index.seal(folder, path)
+    lines = index_writer.seal(folder, path)
     return Recovered(file=str(Path(folder.index.name) / path.name.removesuffix(OPEN_SUFFIX)), kept=lines)
 
 
@@ -309,7 +309,7 @@ def _cut(path: Path, end: int) -> None:
 
 def next_generation(name: str) -> str:
     """The name of the file that has what stays of this one, of records or items: a number behind its serial."""
-    suffix = warc.SUFFIX if name.endswith(warc.SUFFIX) else items.SUFFIX
+    suffix = warc_writer.SUFFIX if name.endswith(warc_writer.SUFFIX) else items.SUFFIX
     stem, _, serial = name.removesuffix(suffix).rpartition("-")
     number, _, generation = serial.partition("p")
     return f"{stem}-{number}p{int(generation or 0) + 1}{suffix}"
@@ -356,7 +356,7 @@ def take_damage_out(folder: CrawlFolder, name: str, indexes: Sequence[CrawlFolde
                 replace_durably(folder.warc / new_name, folder.tmp / new_name, _chunks(data, whole))
         moved = {offset: offset - sum(b - a for a, b in parts if b <= offset) for offset in offsets}
         for one in indexes:
-            index.change_lines(one, partial(_moved, name=name, new_name=new_name, moved=moved))
+            index_writer.change_lines(one, partial(_moved, name=name, new_name=new_name, moved=moved))
         path.unlink()
         sync_directory(folder.warc)
     except OSError as error:

@@ -15,7 +15,7 @@ import msgspec
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.index import surt
 from crawler.model import CommitEntry
-from crawler.rules.jobs import RunName, job_of, name_of
+from crawler.rules.job_runs import RunName, job_of, name_of
 
 OK = 200
 Page = tuple[str, str]  # URL, and what tells its request apart from a GET

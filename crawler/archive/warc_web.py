@@ -17,10 +17,10 @@ from warcio.archiveiterator import WARCIterator
 from warcio.bufferedreaders import ChunkedDataReader
 
 from crawler.archive.appender import OPEN_SUFFIX
-from crawler.archive.warc import is_length
+from crawler.archive.warc_reader import is_length
 from crawler.errors import ArchiveError, InvalidUrl, UsageError
 from crawler.model import NOT_MODIFIED
-from crawler.rules.text import SILENT, Meter
+from crawler.rules.progress import SILENT, Meter
 from crawler.rules.urls import canonicalize, host_of
 
 SUFFIXES = (".warc", ".warc.gz")

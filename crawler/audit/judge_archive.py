@@ -11,7 +11,7 @@ from functools import partial
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.index_reader import index_bytes, unchecked_text
 from crawler.archive.items import ItemFiles
-from crawler.archive.journals import SeedJournal, SeedLine, journals_in
+from crawler.archive.job_journal import journals_in
 from crawler.archive.repair import (
     ArchivedResponse,
     ArchiveSize,
@@ -21,14 +21,16 @@ from crawler.archive.repair import (
     walk_responses,
     warc_names,
 )
-from crawler.archive.warc import StoredResponse, payload_digest, read_original, read_record, safe_uri
+from crawler.archive.seed_journal import SeedJournal, SeedLine
+from crawler.archive.warc import payload_digest, safe_uri
+from crawler.archive.warc_reader import StoredResponse, read_original, read_record
 from crawler.audit.findings import Report
 from crawler.audit.judge_links import LinkReader
 from crawler.audit.ledger import Commit, Ledger, page_of
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry, Followed, WarcLocation
 from crawler.rules.parts import Part
-from crawler.rules.text import Meter
+from crawler.rules.progress import Meter
 from crawler.rules.urls import host_of
 from crawler.terminal.text import counted
 from crawler.worker.parse import ParseKilledError

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from crawler.audit.findings import Report
-from crawler.audit.judges import origins_of
+from crawler.audit.judge_robots import origins_of
 from crawler.audit.ledger import Ledger, Link
 from crawler.frontier.bulk import BulkLookup, Tally, UrlState
 from crawler.model import CommitEntry
 from crawler.rules.parts import Part
-from crawler.rules.text import Meter
-from crawler.rules.urls import Fingerprints, origin_of
+from crawler.rules.places import Fingerprints
+from crawler.rules.progress import Meter
+from crawler.rules.urls import origin_of
 from crawler.terminal.text import counted
 
 LOOKS_MAX = 5  # at a partition whose counters move meanwhile

@@ -10,16 +10,17 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from crawler.archive.journals import SeedLine
-from crawler.archive.warc import StoredResponse
+from crawler.archive.seed_journal import SeedLine
+from crawler.archive.warc_reader import StoredResponse
 from crawler.audit.ledger import Commit
 from crawler.crawl.reparse import Rereader
 from crawler.frontier.codec import unpack_request
 from crawler.frontier.record import CrawlRecord, ScopeHistory
 from crawler.model import SITEMAP, Candidate, Claim, Followed
-from crawler.rules.jobs import RunRecord, with_limits
+from crawler.rules.job_runs import RunRecord, with_limits
+from crawler.rules.places import registrable_domain
 from crawler.rules.scope import ScopeRules
-from crawler.rules.urls import authority_of, host_of, registrable_domain
+from crawler.rules.urls import authority_of, host_of
 from crawler.settings import ScopeSettings, Settings, SiteSettings
 from crawler.worker.recent_urls import RecentUrls
 from crawler.worker.router import Router, parent_of, with_sitemaps

@@ -7,12 +7,12 @@ from itertools import groupby
 import msgspec
 
 from crawler.audit.findings import Closest, Report
-from crawler.audit.judges import OriginRobots, origins_of
+from crawler.audit.judge_robots import OriginRobots, origins_of
 from crawler.audit.ledger import Ledger, LoggedRequest
 from crawler.frontier.bulk import BulkLookup
 from crawler.frontier.operator import Overrides
-from crawler.rules.health import delay_ms
-from crawler.rules.urls import registrable_domain
+from crawler.rules.pace import delay_ms
+from crawler.rules.places import registrable_domain
 from crawler.settings import Settings
 from crawler.terminal.text import counted
 from crawler.worker.router import Router

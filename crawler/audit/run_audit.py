@@ -14,23 +14,22 @@ from pathlib import Path
 
 import msgspec
 
-from crawler.archive.folder import CrawlFolder, Life, life_of, sessions
+from crawler.archive.folder import CrawlFolder, Life
+from crawler.archive.session_locks import life_of, sessions
 from crawler.audit.findings import Report
 from crawler.audit.judge_archive import ArchiveJudge, late_pages
+from crawler.audit.judge_dead import judge_dead
 from crawler.audit.judge_frontier import FrontierJudge
+from crawler.audit.judge_jobs import judge_jobs
 from crawler.audit.judge_links import CrawlRules, LinkReader
 from crawler.audit.judge_politeness import judge_politeness
-from crawler.audit.judges import (
-    judge_dead,
-    judge_jobs,
-    judge_robots,
-    judge_runs,
-    judge_same_pages,
-    judge_takeovers,
-    still_active,
-)
+from crawler.audit.judge_robots import judge_robots
+from crawler.audit.judge_runs import judge_runs, still_active
+from crawler.audit.judge_sameness import judge_same_pages
+from crawler.audit.judge_takeovers import judge_takeovers
 from crawler.audit.ledger import Ledger
-from crawler.audit.requests import judge_outcomes, judge_repeats, read_log, read_requests
+from crawler.audit.requests import read_log
+from crawler.audit.web_log import judge_outcomes, judge_repeats, read_requests
 from crawler.frontier.bulk import BulkLookup
 from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.folders import FolderNote
@@ -40,7 +39,7 @@ from crawler.frontier.operator import OverrideStore
 from crawler.frontier.runs import Runs
 from crawler.frontier.stats import Stats
 from crawler.rules.parts import Part
-from crawler.rules.text import SILENT, Meter
+from crawler.rules.progress import SILENT, Meter
 from crawler.runtime.process import wall_s
 from crawler.settings import Settings
 from crawler.terminal.text import counted

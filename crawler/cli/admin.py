@@ -18,22 +18,17 @@ from crawler.crawl.url_input import url_of
 from crawler.errors import NotMetError, UsageError
 from crawler.frontier.api_tokens import ApiTokens, Role
 from crawler.frontier.operator_log import LogEntry
-from crawler.rules.jobs import CRAWL, check_user, check_weight
+from crawler.rules.job_names import check_user
+from crawler.rules.shares import CRAWL, check_weight
 from crawler.settings import Settings
 from crawler.terminal.text import NOTHING, counted, err, moment, number, out, out_json, say, show, table
-from crawler.views import commands, report
-from crawler.views.commands import CommandResult, domain_of, letter_reason_of, list_users, set_weight
-from crawler.views.dead_letters import (
-    LetterFilter,
-    dead_letter,
-    dead_letter_list,
-    dead_letters,
-    letter_text,
-    letters_table,
-    purge,
-    retry,
-)
-from crawler.views.report import CrawlRow, RemovedCrawl, crawl_row, crawl_rows
+from crawler.views import crawl_list, operator, values
+from crawler.views.crawl_list import CrawlRow, RemovedCrawl, crawl_row, crawl_rows
+from crawler.views.dead_letter_changes import LetterFilter, dead_letter, dead_letter_list, dead_letters, purge, retry
+from crawler.views.dead_letters import letter_text, letters_table
+from crawler.views.operator import CommandResult
+from crawler.views.users import list_users, set_weight
+from crawler.views.values import domain_of, letter_reason_of
 
 
 def run_users(arguments: argparse.Namespace) -> int:
@@ -148,7 +143,7 @@ async def _read_one(settings: Settings) -> CrawlRow:
 
 async def _remove_one(settings: Settings) -> RemovedCrawl:
     async with open_engine(settings) as engine:
-        return await report.remove_crawl(engine, settings.crawl.name, settings.membership)
+        return await crawl_list.remove_crawl(engine, settings.crawl.name, settings.membership)
 
 
 def _ask(row: CrawlRow) -> None:
@@ -232,7 +227,7 @@ async def _dead(crawl: OpenCrawl, arguments: argparse.Namespace) -> None:
     wanted = LetterFilter(
         domain=arguments.domain, reason=arguments.reason or "", urls=arguments.urls, run=arguments.of_run or ""
     )
-    if wanted.domain and not await commands.is_met(crawl, wanted.domain):
+    if wanted.domain and not await operator.is_met(crawl, wanted.domain):
         raise NotMetError(f"this crawl never met {wanted.domain}: it has no dead letter of it")
     if wanted.run and not any([some async for some in dead_letters(crawl, LetterFilter(run=wanted.run), 1)]):
         from crawler.views.jobs import find_run
@@ -306,17 +301,17 @@ def operate(arguments: argparse.Namespace) -> int:
     given = arguments.domain
     if arguments.command == "purge":
         _check_purge(arguments)
-    arguments.domain = commands.domain_alone(given, arguments.command) if given else ""
+    arguments.domain = values.domain_alone(given, arguments.command) if given else ""
     if arguments.command == "delay":
-        arguments.delay = commands.delay_ms_of(arguments.delay)
+        arguments.delay = values.delay_ms_of(arguments.delay)
     elif arguments.command == "boost" and arguments.boost is not None:
-        arguments.boost = commands.boost_of(arguments.boost)
+        arguments.boost = values.boost_of(arguments.boost)
     elif arguments.command == "boost" and given:
-        most = commands.BOOST_MAX
+        most = values.BOOST_MAX
         raise UsageError(f"boost {given}: give a boost from -{most} to {most}, 0 for none")
     elif arguments.command == "release":
         try:
-            commands.check_release(arguments.reason, arguments.urls)
+            values.check_release(arguments.reason, arguments.urls)
         except UsageError as error:
             raise UsageError(f"--{error}") from None
     return run_on(arguments, _operate)
@@ -324,12 +319,12 @@ def operate(arguments: argparse.Namespace) -> int:
 
 async def _operate(crawl: OpenCrawl, arguments: argparse.Namespace) -> None:
     if arguments.command == "boost" and not arguments.domain:
-        found = (await commands.boosts(crawl)).boosts
+        found = (await operator.boosts(crawl)).boosts
         rows = [(domain, str(n)) for domain, n in found.items()]
         text = table(("domain", "boost"), rows) if rows else "no domain has a boost"
         show({"domain": None, "boosts": dict(found)}, text, as_json=arguments.json)
         return
-    if arguments.domain and not await commands.is_met(crawl, arguments.domain):
+    if arguments.domain and not await operator.is_met(crawl, arguments.domain):
         await _check_unmet(crawl, arguments)
     act, keys = ACTS["purge matching" if getattr(arguments, "matching", None) else arguments.command]
     given = {key: getattr(arguments, name) for key, name in keys.items()}
@@ -342,7 +337,7 @@ def _check_purge(arguments: argparse.Namespace) -> None:
     if arguments.matching == "":
         raise UsageError("--matching is empty, which is found in every URL: name the domains to purge instead")
     if arguments.matching:
-        commands.UrlMatch(arguments.matching)
+        operator.UrlMatch(arguments.matching)
     elif arguments.dry_run:
         raise UsageError("--dry-run is for --matching")
     elif not arguments.domain:
@@ -369,13 +364,13 @@ def _json(result: CommandResult) -> dict[str, Any]:
 
 # What each command does, and which of its arguments go where.
 ACTS: Mapping[str, tuple[Callable[..., Awaitable[CommandResult]], Mapping[str, str]]] = {
-    "pause": (commands.pause, {}),
-    "resume": (commands.resume, {}),
-    "block": (commands.block, {}),
-    "unblock": (commands.unblock, {}),
-    "delay": (commands.set_delay, {"delay_ms": "delay"}),
-    "boost": (commands.set_boost, {"boost": "boost"}),
-    "purge": (commands.purge, {}),
-    "purge matching": (commands.purge_matching, {"matching": "matching", "is_dry": "dry_run"}),
-    "release": (commands.release, {"reason": "reason", "urls_max": "urls"}),
+    "pause": (operator.pause, {}),
+    "resume": (operator.resume, {}),
+    "block": (operator.block, {}),
+    "unblock": (operator.unblock, {}),
+    "delay": (operator.set_delay, {"delay_ms": "delay"}),
+    "boost": (operator.set_boost, {"boost": "boost"}),
+    "purge": (operator.purge, {}),
+    "purge matching": (operator.purge_matching, {"matching": "matching", "is_dry": "dry_run"}),
+    "release": (operator.release, {"reason": "reason", "urls_max": "urls"}),
 }

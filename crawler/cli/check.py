@@ -10,7 +10,7 @@ from crawler.cli.crawl_options import KEYS
 from crawler.cli.options import check_engine_url, config_of, options_of
 from crawler.crawl.url_input import url_of
 from crawler.errors import UsageError
-from crawler.rules import scope
+from crawler.rules import sites
 from crawler.settings import Settings
 from crawler.settings.load import complaints, read
 from crawler.terminal.text import counted, out, warn
@@ -120,7 +120,7 @@ def _checked(arguments: argparse.Namespace) -> "tuple[Settings | None, Crawler |
     of_file = [
         *_of_engine(settings),
         *complaints(settings),
-        *scope.complaints(settings),
+        *sites.complaints(settings),
         *app_complaints(settings, app),
     ]
     return settings, app, [f"{file}: {one}" if file else one for one in of_file] + wrong
@@ -135,7 +135,7 @@ def _unknown_labels(app: "Crawler") -> Iterator[str]:
 
 
 def _say(settings: Settings, app: "Crawler | None", file: Path | None, urls: list[str]) -> None:
-    from crawler.views.report import as_text, https_only, sources_of
+    from crawler.views.site_settings import as_text, https_only, sources_of
 
     if file is not None and not urls:
         of_sites = f", {counted(len(settings.sites), 'table')} [[sites]]" if settings.sites else ""

@@ -34,7 +34,7 @@ from crawler.settings import Settings
 from crawler.terminal import text
 from crawler.terminal.patient_stream import patient_stderr
 from crawler.terminal.text import counted, say, warn
-from crawler.views.overview import view_for
+from crawler.views.live import view_for
 
 if TYPE_CHECKING:
     from crawler.api.front import Front

@@ -33,14 +33,15 @@ from crawler.frontier.record import CrawlRecord
 from crawler.frontier.scripts import library
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.page import Page
-from crawler.handlers.run import Limits, run_handler
-from crawler.handlers.tasks import Threads
+from crawler.handlers.page_run import Limits, run_handler
+from crawler.handlers.threads import Threads
 from crawler.model import Followed, Request
-from crawler.rules.health import delay_ms
+from crawler.rules.pace import delay_ms
+from crawler.rules.places import queue_of, registrable_domain
 from crawler.rules.requests import form_in_url, request_of
-from crawler.rules.scope import SiteRules, of_queues
+from crawler.rules.sites import SiteRules, of_queues
 from crawler.rules.text import one_line, printable
-from crawler.rules.urls import canonicalize, host_of, join, queue_of, registrable_domain
+from crawler.rules.urls import canonicalize, host_of, join
 from crawler.settings import Settings
 from crawler.settings.kept import kept_of, shown
 from crawler.settings.load import complaints
@@ -57,7 +58,7 @@ from crawler.views.doctor import (
     check_python,
     report,
 )
-from crawler.views.page import PageClient
+from crawler.views.page_fetch import PageClient
 
 
 class ShellSession:
@@ -232,7 +233,8 @@ def _plain(banner: str, names: dict[str, Any]) -> None:
 
 def run_fetch(arguments: argparse.Namespace) -> int:
     """Print what was found; raises InvalidUrl, and NothingFetchedError where there is no response."""
-    from crawler.views.page import PageClient, as_json, as_text
+    from crawler.views.page import as_json, as_text
+    from crawler.views.page_fetch import PageClient
 
     url, settings = url_of(arguments.url), settings_of(arguments, KEYS)
     request = request_given(arguments)

@@ -33,7 +33,7 @@ def run_async(work: Coroutine[Any, Any, T], *, has_users_code: bool = False, wit
     with contextlib.closing(work), asyncio.Runner(loop_factory=factory) as runner:
         if not has_users_code:
             return runner.run(work)
-        from crawler.handlers.run import UsersLoop
+        from crawler.handlers.loop_end import UsersLoop
 
         with UsersLoop(runner.get_loop()) as users_loop:
             return users_loop.run(runner, work)

@@ -34,7 +34,8 @@ from crawler.settings import Settings
 from crawler.terminal.progress import progress
 from crawler.terminal.text import counted, out, out_json, say, warn
 from crawler.version import how_to_install
-from crawler.views.commands import domain_of, is_met
+from crawler.views.operator import is_met
+from crawler.views.values import domain_of
 
 if TYPE_CHECKING:
     from crawler.views.rehandling import RehandleResult

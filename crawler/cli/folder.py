@@ -22,19 +22,19 @@ from crawler.frontier.job_audit import JobBooks
 from crawler.frontier.leases import Takeovers
 from crawler.frontier.record import Crawls
 from crawler.frontier.restore import Restoring
-from crawler.membership.peers import check_no_instance_runs, is_lock_free
-from crawler.outputs.export import compare
+from crawler.membership.node_names import check_no_instance_runs, is_lock_free
 from crawler.outputs.opening import targets_of
 from crawler.outputs.records import ITEMS, PAGES
 from crawler.outputs.target import Target
+from crawler.outputs.verify import compare
 from crawler.rules.parts import Part, range_of, sample_of
-from crawler.rules.text import Meter
+from crawler.rules.progress import Meter
 from crawler.settings import Settings
 from crawler.terminal.progress import progress
 from crawler.terminal.text import counted, out, out_json, show, size, warn
-from crawler.views.commands import domain_of
 from crawler.views.pruning import PruneResult, Wanted, prune
 from crawler.views.seeds import seeding_member
+from crawler.views.values import domain_of
 
 if TYPE_CHECKING:
     from crawler.audit.findings import Report
@@ -102,7 +102,7 @@ JSON_LINES = b"{"
 
 def run_audit(arguments: argparse.Namespace) -> int:
     """Print the report; raises AuditFailed when something is violated."""
-    from crawler.audit.findings import report_json, report_text, violations_text
+    from crawler.audit.report import report_json, report_text, violations_text
 
     folders = arguments.dir or []
     arguments.dir = folders[0] if folders else None

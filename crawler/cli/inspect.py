@@ -26,16 +26,19 @@ from crawler.errors import EngineError, UsageError
 from crawler.frontier.seeds import SeedCounts
 from crawler.frontier.stats import Totals
 from crawler.redaction import redact
-from crawler.rules.urls import host_of, registrable_domain
+from crawler.rules.places import registrable_domain
+from crawler.rules.urls import host_of
 from crawler.runtime.process import wall_s
 from crawler.settings import Settings
 from crawler.terminal.text import counted, moment, out, out_json, program, repaint, table, warn
-from crawler.views.domains import DomainDetail, detail_text, domain_detail, domain_page, domain_rows
-from crawler.views.figures import DomainRows, jobs_ahead
+from crawler.views.domain_reads import domain_detail, domain_page, domain_rows
+from crawler.views.domains import DomainDetail, detail_text
+from crawler.views.headline import jobs_notes
+from crawler.views.instances import alive, full_nodes, waits_for
 from crawler.views.losses import losses_of, losses_table
-from crawler.views.overview import jobs_notes, totals_view
 from crawler.views.report import domain_table, logins_text, over_budget, totals_text
-from crawler.views.ring import alive, full_nodes, waits_for
+from crawler.views.snapshot import DomainRows, jobs_ahead
+from crawler.views.whole import totals_view
 
 TOP_OF_PARTITION = 128  # domains, which the engine keeps sorted by their pages
 
@@ -190,7 +193,8 @@ def run_explain(arguments: argparse.Namespace) -> int:
 
 async def _explain(arguments: argparse.Namespace, settings: Settings) -> int:
     async with open_crawl(settings, create=False) as crawl:
-        from crawler.views.explain import explain, explanation, record_of
+        from crawler.views.facts import explain
+        from crawler.views.reasons import explanation, record_of
 
         given, url = arguments.url.strip(), arguments.canonical
         facts = await explain(crawl, url, given=given, run=arguments.of_run, fetch_robots=arguments.fetch_robots)

@@ -14,27 +14,15 @@ from crawler.cli.parse_jobs import DESTS, USER
 from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.crawl.url_input import NO_SEED, SeedReport, complaints, form_of, read_given, sources_of, url_of
 from crawler.errors import ArchiveError, UsageError
-from crawler.rules.jobs import JobPatch, name_of
+from crawler.rules.job_runs import name_of
+from crawler.rules.job_text import JobPatch
 from crawler.runtime.process import wall_s
 from crawler.settings import Settings
 from crawler.terminal.text import counted, show, warn
-from crawler.views import jobs
-from crawler.views.job_view import (
-    FailedRuns,
-    HistoryPage,
-    HistoryRow,
-    JobPage,
-    JobView,
-    RunDiff,
-    failed_table,
-    history_table,
-    job_text,
-    jobs_table,
-    next_text,
-    preview_table,
-)
-from crawler.views.jobs import failed_runs
-from crawler.views.ring import alive
+from crawler.views import failed_runs, jobs
+from crawler.views.instances import alive
+from crawler.views.job_lines import failed_table, history_table, job_text, jobs_table, next_text, preview_table
+from crawler.views.job_view import FailedRuns, HistoryPage, HistoryRow, JobPage, JobView, RunDiff
 
 T = TypeVar("T")
 Answer = tuple[object, str]  # for programs and for people
@@ -166,13 +154,13 @@ async def _end(crawl: OpenCrawl, arguments: argparse.Namespace) -> Answer:
 
 
 async def _retry(crawl: OpenCrawl, arguments: argparse.Namespace) -> Answer:
-    done = await jobs.retry(crawl, _user_of(arguments), arguments.job, _runs_of(arguments), actor=actor())
+    done = await failed_runs.retry(crawl, _user_of(arguments), arguments.job, _runs_of(arguments), actor=actor())
     when = f": each starts {await _soon(crawl)}" if done.runs else ""
     return done, f"{counted(done.runs, 'failed run')} of job {arguments.job} to be repeated{when}"
 
 
 async def _dismiss(crawl: OpenCrawl, arguments: argparse.Namespace) -> Answer:
-    done = await jobs.dismiss(crawl, _user_of(arguments), arguments.job, _runs_of(arguments), actor=actor())
+    done = await failed_runs.dismiss(crawl, _user_of(arguments), arguments.job, _runs_of(arguments), actor=actor())
     return done, f"{counted(done.runs, 'failed run')} of job {arguments.job} dismissed, {done.left:,} left"
 
 
@@ -231,7 +219,7 @@ async def _history(crawl: OpenCrawl, arguments: argparse.Namespace) -> Answer:
 
 async def _failed(crawl: OpenCrawl, arguments: argparse.Namespace) -> Answer:
     name, user = arguments.job, _user_of(arguments) if arguments.job else arguments.user
-    found = await failed_runs(crawl, user, name)
+    found = await failed_runs.failed_runs(crawl, user, name)
     shown = found[: arguments.limit] if arguments.limit else found
     more = f"\n\nthe last {len(shown):,} of {len(found):,}; --limit 0 lists all" if len(shown) < len(found) else ""
     return FailedRuns(failed=shown), (failed_table(shown) if shown else "no failed runs") + more

@@ -325,7 +325,7 @@ def program() -> NoReturn:
     if sys.getprofile() is None and sys.gettrace() is None:  # who watches has something left to do after us
         atexit.register(ending)  # the first to register is the last to be called
     ending.code = main(is_program=True)
-    users_code = sys.modules.get("crawler.handlers.run")
+    users_code = sys.modules.get("crawler.handlers.loop_end")
     if users_code is not None and users_code.has_threads():
         atexit._run_exitfuncs()  # noqa: SLF001 - Python would wait for the end of these threads first
     sys.exit(ending.code)

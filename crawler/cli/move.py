@@ -13,7 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.archive.crawl_binding import bind, bound_to, check_known, check_present
-from crawler.archive.folder import CrawlFolder, SessionLock
+from crawler.archive.folder import CrawlFolder
+from crawler.archive.session_locks import SessionLock
 from crawler.cli.event_loop import run_async
 from crawler.cli.options import check_engine_url, settings_of
 from crawler.cli.parse_admin import EMBEDDED

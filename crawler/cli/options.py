@@ -185,7 +185,7 @@ def duration_type(text: str) -> float:
 
 def moment_type(text: str) -> float:
     """For argparse: a date or time, as wall time in seconds."""
-    from crawler.rules.schedules import moment_of
+    from crawler.rules.cron import moment_of
 
     try:
         return moment_of(text)
@@ -233,7 +233,7 @@ def settings_of(
     if settings.frontier.redis and not in_folder and not is_given("archive.dir", file=config, options=options):
         settings = replace(settings, archive=replace(settings.archive, dir=NO_FOLDER))
     if settings.sites:
-        from crawler.rules.scope import complaints
+        from crawler.rules.sites import complaints
 
         for complaint in complaints(settings):
             raise UsageError(f"{config}: {complaint}")

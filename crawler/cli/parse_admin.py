@@ -4,7 +4,7 @@ import argparse
 
 from crawler.cli.options import SHOWN, add_common, duration_type, named_type, whole_type
 
-BOOST_MAX = 9  # as in views/commands.py, which --help must not import
+BOOST_MAX = 9  # as in views/values.py, which --help must not import
 AHEAD = ("pause", "block", "delay", "boost")  # commands that also hold for URLs found later
 WITHOUT_DOMAIN = ("pause", "resume", "boost", "purge", "release")
 

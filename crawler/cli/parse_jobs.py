@@ -168,7 +168,7 @@ def _duration_type(text: str) -> str:
 
 
 def _delays_type(text: str) -> str:
-    from crawler.rules.jobs import delays_of
+    from crawler.rules.job_text import delays_of
 
     try:
         delays_of(text)

@@ -25,7 +25,7 @@ from crawler.rules.requests import (
     is_header_name,
     request_of,
 )
-from crawler.rules.scope import is_secret_header, patterns_of_site
+from crawler.rules.sites import is_secret_header, patterns_of_site
 from crawler.settings import SiteSettings
 from crawler.settings.load import fault_of_site_value
 from crawler.settings.schema import Text

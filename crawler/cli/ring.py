@@ -16,8 +16,9 @@ from crawler.frontier.supervisors import SupervisorChild
 from crawler.settings import Settings
 from crawler.supervisor.scale_requests import SupervisorStatus, look, picked, scale
 from crawler.terminal.text import NOTHING, counted, duration, or_nothing, out, out_json, say, shortened, show, table
-from crawler.views.ring import evict, members, pin, pins, place, planned, unpin
+from crawler.views.pins import evict, pin, pins, unpin
 from crawler.views.ring_text import evict_text, members_text, pin_text, pins_text, place_text, plan_text, unpin_text
+from crawler.views.shares import members, place, planned
 
 Answer = tuple[object, str]  # for programs and for people
 

@@ -11,7 +11,7 @@ from crawler.cli.crawl_options import KEYS
 from crawler.cli.event_loop import run_async
 from crawler.cli.options import actor, settings_of
 from crawler.crawl.opening import OpenCrawl, open_crawl
-from crawler.crawl.seed import SitemapReader
+from crawler.crawl.sitemap_reader import SitemapReader
 from crawler.crawl.terms import check_terms
 from crawler.crawl.url_files import ListForm, bytes_of
 from crawler.crawl.url_input import (
@@ -28,13 +28,13 @@ from crawler.crawl.url_input import (
 )
 from crawler.errors import UsageError
 from crawler.rules.order import Signals
-from crawler.rules.text import Meter
+from crawler.rules.progress import Meter
 from crawler.runtime.process import wall_s
 from crawler.settings import Settings
 from crawler.terminal.progress import progress
 from crawler.terminal.text import counted, moment, out, out_json, say, warn
-from crawler.views.commands import check_seed_options
 from crawler.views.seeds import add_seeds
+from crawler.views.values import check_seed_options
 
 if TYPE_CHECKING:
     Batches = AsyncGenerator[list[GivenUrl], None]
@@ -140,7 +140,7 @@ async def _batches(
 
 async def sitemap_batches(crawl: OpenCrawl, url: str, intake: Intake) -> "Batches":
     """A sitemap's URLs, without those of other domains."""
-    from crawler.views.explain import polite_fetcher
+    from crawler.views.command_fetch import polite_fetcher
 
     async with polite_fetcher(crawl) as (fetcher, slot_borrower):
         reader = SitemapReader(fetcher, slot_borrower)

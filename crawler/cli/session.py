@@ -39,20 +39,21 @@ from crawler.errors import (
     Stopped,
     UsageError,
 )
-from crawler.membership.peers import living_holder
+from crawler.membership.node_names import living_holder
 from crawler.redaction import shown_words
 from crawler.rules.addresses import is_address, is_public
+from crawler.rules.places import registrable_domain
 from crawler.rules.scope import sites_of
-from crawler.rules.urls import canonicalize, host_of, registrable_domain
+from crawler.rules.urls import canonicalize, host_of
 from crawler.runtime.process import OUTAGE, tick
 from crawler.settings import Settings
 from crawler.terminal.patient_stream import patient_stderr
 from crawler.terminal.progress import progress
 from crawler.terminal.text import counted, duration, out, program, say, warn
-from crawler.views.figures import DomainRows, Snapshot
+from crawler.views.live import Quiet, Shown, View, view_for
 from crawler.views.losses import losses_of
-from crawler.views.overview import Quiet, Shown, View, view_for
 from crawler.views.report import one_shape_text, outage_text
+from crawler.views.snapshot import DomainRows, Snapshot
 from crawler.views.summary import failed_seeds, nothing_fetched, summary
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ class Watcher:
 
     async def look(self) -> Shown:
         """Read once and show it: headline and table are of one moment."""
-        from crawler.views.overview import overview, snapshot
+        from crawler.views.whole import overview, snapshot
 
         rows = self.view.rows
         if rows:
@@ -281,9 +282,9 @@ class CrawlSession:
         """Without URLs, an app that is named begins with its own. Raises UsageError."""
         if self._plain or self._files or self._sitemaps or not self._arguments.app:
             return
+        from crawler.handlers.begin import started
         from crawler.handlers.load_app import load_app
-        from crawler.handlers.run import started
-        from crawler.handlers.tasks import Threads
+        from crawler.handlers.threads import Threads
 
         app = load_app(self._settings.handlers.app)
         if app.starts:

@@ -18,11 +18,11 @@ from crawler.cli.options import OPTIONS_VARIABLE, handed_to_children
 from crawler.crawl.opening import OpenCrawl
 from crawler.errors import Killed, Stopped
 from crawler.frontier.supervisors import SupervisorRecord
-from crawler.membership.peers import host_id
+from crawler.membership.node_names import host_id
 from crawler.supervisor.child import Deaths
 from crawler.terminal import text
 from crawler.terminal.text import warn
-from crawler.views.overview import Quiet, View
+from crawler.views.live import Quiet, View
 
 if TYPE_CHECKING:
     from crawler.supervisor.supervisor import Supervisor

@@ -15,15 +15,15 @@ from typing import Any
 import msgspec
 
 from crawler import process_tuning
-from crawler.archive.folder import is_abandoned
 from crawler.archive.history import HistoryWriter
-from crawler.archive.index import IndexWriter
+from crawler.archive.index_writer import IndexWriter
 from crawler.archive.inflight_log import InflightLog
 from crawler.archive.items import ItemWriter
 from crawler.archive.last_commits import sample
 from crawler.archive.repair import recover_open_files
+from crawler.archive.session_locks import is_abandoned
 from crawler.archive.told_log import ToldLog
-from crawler.archive.warc import WarcWriter
+from crawler.archive.warc_writer import WarcWriter
 from crawler.crawl.opening import OpenCrawl, ensure_engine, make_router, member_of
 from crawler.crawl.runs import JobRunner
 from crawler.engine.embedded import EmbeddedEngine
@@ -36,12 +36,15 @@ from crawler.frontier.operator_log import Actor, Via
 from crawler.frontier.spilling import Spilling
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.load_app import load_app
+from crawler.membership.crashes import CrashReporter
 from crawler.membership.heartbeat import BeatCalls, Heartbeat, SessionLiveness, keep_engine
+from crawler.membership.node_names import host_id, is_lock_free, join
 from crawler.membership.ownership import EngineRestarts, Ownership
-from crawler.membership.peers import CrashReporter, Peers, host_id, is_lock_free, join
+from crawler.membership.peers import Peers
 from crawler.model import Claim
-from crawler.rules.order import Introductions
-from crawler.rules.urls import host_of, registrable_domain
+from crawler.rules.introductions import Introductions
+from crawler.rules.places import registrable_domain
+from crawler.rules.urls import host_of
 from crawler.runtime.process import (
     OUTAGE,
     Loop,

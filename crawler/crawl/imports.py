@@ -26,11 +26,12 @@ from crawler.frontier.codec import pairs_of
 from crawler.frontier.placement import Placement
 from crawler.frontier.restore import Restoring, SeenUrl
 from crawler.model import RefusalReason
+from crawler.rules.places import Fingerprints
 from crawler.rules.requests import request_of
-from crawler.rules.scope import SECRET_HEADERS
+from crawler.rules.sites import SECRET_HEADERS
 from crawler.rules.url_list import listed
 from crawler.rules.url_table import is_url
-from crawler.rules.urls import Fingerprints, canonicalize
+from crawler.rules.urls import canonicalize
 from crawler.settings.load import OWN_HEADERS
 
 BATCH = 4096

@@ -30,15 +30,13 @@ from crawler.archive.crawl_binding import (
 from crawler.archive.folder import (
     CrawlFolder,
     Life,
-    SessionLock,
     is_there,
-    life_of,
     open_existing,
     open_or_borrow,
     open_or_create,
     open_temporary,
-    sessions,
 )
+from crawler.archive.session_locks import SessionLock, life_of, sessions
 from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Engine, EngineInfo
 from crawler.engine.embedded import EmbeddedEngine, file_bytes
@@ -64,8 +62,8 @@ from crawler.frontier.seeds import Seeds
 from crawler.frontier.series import Series
 from crawler.frontier.stats import Stats
 from crawler.frontier.supervisors import SupervisorRecords
-from crawler.membership.peers import Slots, host_id
-from crawler.rules.scope import is_limited
+from crawler.membership.node_names import Slots, host_id
+from crawler.rules.sites import is_limited
 from crawler.settings import Settings
 from crawler.settings.kept import with_stored
 from crawler.terminal.text import say, size
@@ -406,7 +404,7 @@ def make_router(crawl: OpenCrawl, *, admits_urls: Callable[[], bool] = lambda: T
 
 def make_seeder(crawl: OpenCrawl, *, depth: int = 0, priority: float | None = None) -> "Seeder":
     """Adds seeds to this crawl."""
-    from crawler.archive.journals import SeedJournal
+    from crawler.archive.seed_journal import SeedJournal
     from crawler.crawl.reparse import leads_to
     from crawler.crawl.seed import SeedBooks, Seeder
 

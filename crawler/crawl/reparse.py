@@ -11,7 +11,7 @@ import msgspec
 
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.index_reader import find_url
-from crawler.archive.warc import StoredResponse, read_content
+from crawler.archive.warc_reader import StoredResponse, read_content
 from crawler.errors import ArchiveError
 from crawler.frontier.record import CrawlRecord
 from crawler.model import REDIRECTS, SITEMAP_BYTES_MAX, Decoded, ParsedPage

@@ -7,7 +7,8 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
 
-from crawler.crawl.seed import BATCH, SitemapReader
+from crawler.crawl.seed import BATCH
+from crawler.crawl.sitemap_reader import SitemapReader
 from crawler.crawl.url_input import INVALID_KEPT_MAX, GivenUrl, SeedReport
 from crawler.errors import EngineError, UsageError
 from crawler.frontier.owner import Frontier
@@ -15,7 +16,7 @@ from crawler.frontier.runs import Runs
 from crawler.membership.ownership import HeldPartitions
 from crawler.model import AddOutcome, Candidate
 from crawler.rules.job_plan import Plan
-from crawler.rules.jobs import RunRecord
+from crawler.rules.job_runs import RunRecord
 from crawler.rules.order import Signals
 from crawler.runtime.process import Loop, tick
 from crawler.settings.schema import JobSettings

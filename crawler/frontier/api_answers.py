@@ -10,7 +10,7 @@ from crawler.engine.client import Engine
 from crawler.frontier.api_tokens import encoded
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.record import Keys
-from crawler.rules.jobs import beyond_shares
+from crawler.rules.shares import beyond_shares
 
 KEPT_S = 24 * 3600.0
 ANSWERS_MAX = 1_000

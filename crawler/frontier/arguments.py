@@ -8,7 +8,7 @@ Times in ms; the scripts' heads tell what the values mean.
 import re
 from typing import Any, NamedTuple
 
-from crawler.rules.jobs import RunCounts
+from crawler.rules.job_runs import RunCounts
 
 
 class FenceArgs(NamedTuple):

@@ -17,8 +17,8 @@ from crawler.frontier.pending import PendingUrls
 from crawler.frontier.record import Keys
 from crawler.frontier.spilling import BlockFiles
 from crawler.model import CommitEntry, RefusalReason
-from crawler.rules.jobs import name_of
-from crawler.rules.urls import Fingerprints
+from crawler.rules.job_runs import name_of
+from crawler.rules.places import Fingerprints
 
 STATES_MAX = 256  # URLs per call: well below a millisecond of the engine
 # Reasons that count links that never became URLs of the crawl; all others end a URL.

@@ -18,7 +18,7 @@ import msgspec
 from crawler.errors import EngineUnfit
 from crawler.model import Candidate, CommitEntry, Request
 from crawler.rules.order import QUANTA, quantise
-from crawler.rules.urls import Fingerprints
+from crawler.rules.places import Fingerprints
 
 # As in lua/_pending_url.lua.
 KNOWN_BITS = 21

@@ -15,7 +15,7 @@ from crawler.frontier.codec import split_row
 from crawler.frontier.record import Keys
 from crawler.frontier.series import busiest_max
 from crawler.frontier.stats import DomainStats, Stats
-from crawler.rules.urls import partition_of, registrable_domain
+from crawler.rules.places import partition_of, registrable_domain
 
 _Place = tuple[str, int]  # domain and partition
 

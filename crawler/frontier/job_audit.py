@@ -8,12 +8,8 @@ from crawler.engine.client import Engine
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.jobs import job_from, revision_from, row_from
 from crawler.frontier.record import Keys
-from crawler.rules.jobs import (
-    Job,
-    Revision,
-    Row,
-    job_of,
-)
+from crawler.rules.job_runs import job_of
+from crawler.rules.jobs import Job, Revision, Row
 
 LOOKS_MAX = 5  # at a job that is changed meanwhile
 BATCH = 50  # jobs; each with up to `jobs.history_rows` rows

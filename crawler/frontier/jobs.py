@@ -18,17 +18,8 @@ from crawler.frontier.codec import pack, pairs_of
 from crawler.frontier.owner import Fence
 from crawler.frontier.record import Keys
 from crawler.rules.job_plan import Plan
-from crawler.rules.jobs import (
-    FAILED_MAX,
-    JOB_DIGITS,
-    Job,
-    Outcome,
-    Revision,
-    Row,
-    base36,
-    home_of,
-    seed_blocks,
-)
+from crawler.rules.job_runs import JOB_DIGITS, base36, home_of
+from crawler.rules.jobs import FAILED_MAX, Job, Outcome, Revision, Row, seed_blocks
 
 REVISIONS_MAX = 100  # definitions of a job that are kept
 DUE_MAX = 64  # jobs of a partition that one look reads

@@ -17,7 +17,7 @@ from crawler.frontier.arguments import HeartbeatArgs, JoinArgs, LeaveArgs
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.record import Keys
 from crawler.rules.membership import DeclaredState, declared, takers
-from crawler.rules.urls import partition_of
+from crawler.rules.places import partition_of
 
 encoded = msgspec.json.Encoder().encode
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from crawler.errors import EngineError
 from crawler.frontier.codec import DEPTH_MAX, order_of, pairs_of, parts_of, read_stamp, split_row
 from crawler.model import AckOutcome, AddOutcome, Claim
-from crawler.rules.urls import Fingerprints
+from crawler.rules.places import Fingerprints
 
 
 class QueueBatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -20,8 +20,8 @@ from crawler.frontier.pending import DELIVERED, SCHEDULED, Found, PendingUrls
 from crawler.frontier.record import Keys
 from crawler.frontier.spilling import ID_LENGTH, BlockFiles, NoFiles, Spilling, Stub
 from crawler.model import RefusalReason
-from crawler.rules.logins import LoginRecord
-from crawler.rules.urls import partition_of, registrable_domain
+from crawler.rules.login_pace import LoginRecord
+from crawler.rules.places import partition_of, registrable_domain
 
 # An operator's overrides: what is paused or blocked, domains with their own delay or boost, and users' weights.
 #

@@ -17,7 +17,7 @@ from crawler.errors import EngineError
 from crawler.frontier.arguments import LogArgs
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.record import Keys
-from crawler.rules.jobs import beyond_shares
+from crawler.rules.shares import beyond_shares
 
 ENTRIES_MAX = 1_000  # some 250 bytes each
 DROPPED_AT_ONCE = 100  # more than are needed, so that not every command reads all

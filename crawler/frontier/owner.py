@@ -59,7 +59,7 @@ from crawler.model import (
     Claim,
     CommitEntry,
 )
-from crawler.rules.urls import Fingerprints
+from crawler.rules.places import Fingerprints
 
 ADD_ITEMS_MAX = 128  # per call: one to four ms of the engine, by how many queues they are for
 ACK_MAX = 32  # commits per call

@@ -29,7 +29,8 @@ from crawler.frontier.codec import (
 from crawler.frontier.deferred import BUDGETS, deferring
 from crawler.frontier.record import Keys
 from crawler.frontier.spilling import BlockFiles, NoFiles, Stub, Urls, urls_of
-from crawler.rules.urls import Fingerprints, origin_of, registrable_domain
+from crawler.rules.places import Fingerprints, registrable_domain
+from crawler.rules.urls import origin_of
 
 DELIVERED = "*"  # in place of a block: claimed, or to be retried
 SCHEDULED = "@"  # likewise: visible at a wall time

@@ -3,13 +3,8 @@
 from functools import lru_cache
 
 from crawler.frontier.record import CrawlRecord
-from crawler.rules.urls import (
-    authority_of,
-    host_of,
-    partition_of,
-    queue_of,
-    registrable_domain,
-)
+from crawler.rules.places import partition_of, queue_of, registrable_domain
+from crawler.rules.urls import authority_of, host_of
 
 PLACES_MAX = 50_000  # hosts whose place is cached; about 400 bytes each
 

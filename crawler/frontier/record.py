@@ -15,10 +15,7 @@ from crawler.frontier.arguments import ReplaceArgs
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.messages import QuotaReached
 from crawler.model import LINK_RULES
-from crawler.rules.urls import (
-    HASH_KEY_BYTES,
-    Fingerprints,
-)
+from crawler.rules.places import HASH_KEY_BYTES, Fingerprints
 from crawler.settings import OrderSettings, ScopeSettings, Settings
 from crawler.settings.kept import Kept, class_of, kept_of
 from crawler.settings.removed import REMOVED as REMOVED_SETTINGS

@@ -17,7 +17,7 @@ from crawler.frontier.spilling import ID_LENGTH, BlockFiles, NoFiles, Spilling
 from crawler.frontier.states import State
 from crawler.frontier.stats import LOST
 from crawler.model import CommitEntry
-from crawler.rules.urls import Fingerprints
+from crawler.rules.places import Fingerprints
 
 RESTORE_MAX = 256  # URLs per call: below a millisecond of the engine
 ROW_HEAD = "."  # see RestateItem.place

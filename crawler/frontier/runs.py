@@ -16,11 +16,7 @@ from crawler.engine.client import Call, Engine
 from crawler.frontier.arguments import TouchArgs
 from crawler.frontier.codec import pack
 from crawler.frontier.record import Keys
-from crawler.rules.jobs import (
-    RunCounts,
-    RunRecord,
-    home_of,
-)
+from crawler.rules.job_runs import RunCounts, RunRecord, home_of
 
 _decode = msgspec.json.Decoder(RunRecord).decode
 _counts = msgspec.msgpack.Decoder(tuple[int, ...]).decode

@@ -15,12 +15,12 @@ from typing import Any, Literal, TypeVar, get_args
 import msgspec
 
 from crawler.errors import UsageError
+from crawler.handlers.functions import Stream, check_callable, is_plain, name_of, stream_of
 from crawler.handlers.item_encoding import Packer, packer_of
-from crawler.handlers.tasks import Stream, check_callable, is_plain, name_of, stream_of
 from crawler.model import LABEL, Followed
 from crawler.redaction import bears_login
+from crawler.rules.patterns import UrlPattern
 from crawler.rules.requests import form_in_url, request_of
-from crawler.rules.scope import UrlPattern
 from crawler.rules.urls import canonicalize
 
 Function = TypeVar("Function", bound=Callable[..., Any])

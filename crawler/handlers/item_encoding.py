@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from crawler.errors import UsageError
-from crawler.rules.text import DEPTH_MAX, is_deeper, is_nested_too_deep
+from crawler.rules.json_depth import DEPTH_MAX, is_deeper, is_nested_too_deep
 
 REASON_CHARS_MAX = 300
 _TOO_DEEP = f"nested more than {DEPTH_MAX} deep"

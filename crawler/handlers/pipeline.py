@@ -18,8 +18,9 @@ from typing import Any
 import msgspec
 
 from crawler.handlers.crawler import ItemFunction
+from crawler.handlers.functions import items_of
 from crawler.handlers.page import Page
-from crawler.handlers.tasks import AllHangError, Threads, items_of
+from crawler.handlers.threads import AllHangError, Threads
 
 BREATH = 64  # items after which an asynchronous function lets others run, should it not do so itself
 LATE_S = 1.0  # a call in the other place is given up so much later than the handler: that one tells why

@@ -1,7 +1,7 @@
 """Who of the member list lives, for a command that is not an instance: it looks again and again."""
 
 from crawler.frontier.members import Member, Members
-from crawler.membership.peers import is_lock_free
+from crawler.membership.node_names import is_lock_free
 from crawler.rules.membership import DeclaredState, HeartbeatReading, Liveness, Observer, declared, times_of
 from crawler.runtime.process import monotonic_ms
 from crawler.settings import MembershipSettings

@@ -16,7 +16,8 @@ from crawler.frontier.owner import Fence
 from crawler.frontier.record import Keys
 from crawler.membership.peers import Peers
 from crawler.model import Claim
-from crawler.rules.membership import Liveness, Ring
+from crawler.rules.membership import Liveness
+from crawler.rules.ring import Ring
 from crawler.runtime.process import monotonic_ms, reached, tick, wall_s
 from crawler.settings import MembershipSettings
 

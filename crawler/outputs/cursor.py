@@ -19,10 +19,11 @@ from zlib import crc32
 import msgspec
 
 from crawler.archive.folder import CrawlFolder, archive_error, make_private, open_private
-from crawler.archive.index_reader import CURSOR_SUFFIX, Chunk, Place, ReadMarks
+from crawler.archive.index_reader import Chunk, Place
+from crawler.archive.read_segments import CURSOR_SUFFIX, ReadMarks
 from crawler.errors import ArchiveError, UsageError
 from crawler.model import CommitEntry
-from crawler.outputs.records import Mark, Wanted
+from crawler.outputs.sink import Mark, Wanted
 from crawler.outputs.target import Target, TargetKind
 
 log = logging.getLogger(__name__)

@@ -29,7 +29,8 @@ import msgspec
 from crawler import disk_sync
 from crawler.archive.folder import FREE_SOME, NO_ROOM, archive_error, open_private, sync_directory
 from crawler.errors import ArchiveError, ConflictError, CrawlerError, OutputError, UsageError
-from crawler.outputs.records import Mark, OutputEnded, Record, Row, TargetChanged, Wanted, check_count
+from crawler.outputs.columns import check_count
+from crawler.outputs.sink import Mark, OutputEnded, Record, Row, TargetChanged, Wanted
 from crawler.outputs.target import STDOUT_SHOWN, Target
 from crawler.rules.text import printable_json
 

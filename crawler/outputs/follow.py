@@ -12,14 +12,15 @@ from collections.abc import Callable, Sequence
 from typing import IO
 
 from crawler.archive.folder import CrawlFolder, archive_error
-from crawler.archive.index import serials_missing
 from crawler.archive.index_reader import MissingFile, new_chunks, segment_names
+from crawler.archive.index_writer import serials_missing
 from crawler.errors import ArchiveError, ConflictError, CrawlerError, OutputError, UsageError
 from crawler.outputs.cursor import Cursor, cursor_path, lock_of
 from crawler.outputs.export import difference, export
 from crawler.outputs.files import GrowingSink, is_at, set_aside, writing
 from crawler.outputs.opening import open_growing
-from crawler.outputs.records import OutputAway, OutputEnded, RecordSource, Row, Sink, TableSink, TargetChanged, rows_of
+from crawler.outputs.records import RecordSource, rows_of
+from crawler.outputs.sink import OutputAway, OutputEnded, Row, Sink, TableSink, TargetChanged
 from crawler.outputs.target import Target, TargetKind
 from crawler.terminal.text import counted
 

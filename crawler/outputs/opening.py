@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from crawler.errors import UsageError
 from crawler.outputs.files import CsvLines, DraftSink, GrowingSink, JsonLinesFormat, Lines, StreamSink
-from crawler.outputs.records import Mark, Shape, Sink
+from crawler.outputs.records import Shape
+from crawler.outputs.sink import Mark, Sink
 from crawler.outputs.target import Target, TargetKind, target_of
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from crawler.archive.folder import archive_error
 from crawler.errors import UsageError
+from crawler.outputs.columns import ColumnType, as_kind, grown, is_inexact
 from crawler.outputs.files import draft_of, mark_of, take_place
-from crawler.outputs.records import ColumnType, Mark, Record, Row, Wanted, as_kind, grown, is_inexact
+from crawler.outputs.sink import Mark, Record, Row, Wanted
 from crawler.outputs.target import Target
 from crawler.version import how_to_install
 

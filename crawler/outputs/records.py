@@ -1,10 +1,9 @@
 """What is written of a commit: the record of its page, or the items that its handler gave. Knows fields, no targets."""
 
-import enum
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Protocol
 
 import msgspec
 
@@ -12,227 +11,16 @@ from crawler.archive.crawl_binding import bound_to
 from crawler.archive.folder import CrawlFolder, iso_ms
 from crawler.archive.index_reader import IndexReader, MissingFile
 from crawler.archive.items import ItemFiles
-from crawler.archive.warc import read_content
-from crawler.content.html import extract_text, main_text, parse_page
-from crawler.content.sniff import decode as decode_charset
-from crawler.content.sniff import detect_charset
-from crawler.errors import ArchiveError, OutputError
-from crawler.media_type import declared_type, is_html, is_text, media_type
+from crawler.errors import ArchiveError
 from crawler.model import LINK_RULES, CommitEntry
-from crawler.redaction import bears_login
-from crawler.rules.text import DEPTH_MAX, is_nested_too_deep
-from crawler.rules.urls import BYTES_MAX, JoinCache
+from crawler.outputs.columns import ColumnType
+from crawler.outputs.page_text import page_content
+from crawler.outputs.sink import Key, Record, Row
+from crawler.rules.json_depth import DEPTH_MAX, is_nested_too_deep
+from crawler.rules.urls import JoinCache
 
-# What every open target can do, and what a row is. Must not know any kind of target.
-
-Record = dict[str, Any]  # as JSON has it: null, true, numbers, strings, arrays, objects
-COLUMNS_MAX = 1000  # of a table; PostgreSQL ends at 1600, SQLite at 2000
-
-
-class Key(NamedTuple):
-    """What makes a record the same record: of all that an output is given, each key counts once."""
-
-    fingerprint: int  # of the URL
-    visit: int
-    number: int  # among the records of this visit
-
-
-class Row(NamedTuple):
-    """A record and its key."""
-
-    key: Key
-    record: Record
-
-
-class Mark(NamedTuple):
-    """How far a file is durably written: its length in bytes, and a digest of its last bytes."""
-
-    length: int
-    digest: str
-
-
-class Wanted(NamedTuple):
-    """How many records of one visit a target must have."""
-
-    fingerprint: int
-    visit: int
-    records: int
-
-
-class OutputAway(OutputError):
-    """The target does not take anything now; it may do so later."""
-
-
-class TargetChanged(OutputError):
-    """Somebody else replaced the target, or wrote to it: what it was said to have may not be there."""
-
-
-class OutputEnded(Exception):
-    """The reader of the target has closed it (a closed pipe)."""
-
-
-class Sink(Protocol):
-    """One open target. Blocks: call it in a thread.
-
-    `write` may keep rows back; `commit` makes all of them last and says where the target ends then (None where only
-    the target itself knows). `found`, after a commit, counts the records that the target really has: a file all of
-    them, a table those that are wanted (in order; it may have others). `close` leaves what there was at the last
-    commit; after an error nothing else may be called. Raises OutputAway where a later try may succeed, OutputError
-    where the rows don't fit the target, TargetChanged where somebody else wrote there, ArchiveError where a disk fails.
-    """
-
-    def write(self, rows: Sequence[Row]) -> None: ...
-    def commit(self) -> Mark | None: ...
-    def found(self, wanted: Iterable[Wanted], pulse: Callable[[], None]) -> int: ...
-    def close(self) -> None: ...
-
-
-@runtime_checkable
-class TableSink(Sink, Protocol):
-    """One of a database. `remove` takes away all rows of visits (fingerprint, visit); it lasts from the next commit."""
-
-    def remove(self, visits: Sequence[tuple[int, int]]) -> None: ...
-
-
-# What a table needs to know of records that have no schema: which columns there are, and of what kind.
-#
-# A column is as narrow as all its values allow. Where they disagree, whole numbers become floating ones, and all else
-# becomes text; what is nested is JSON. Pure; must not know any kind of table.
-
-
-INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
-EXACT_MAX = 1 << 53  # whole numbers up to here are themselves as floating ones
-_json = msgspec.json.Encoder().encode
-
-
-class ColumnType(enum.Enum):
-    """Kinds of values. A time is text that is known to be one (ISO 8601, UTC): only declared, never guessed."""
-
-    BOOL = "bool"
-    INT = "int"  # of 64 bits
-    FLOAT = "float"
-    TEXT = "text"
-    JSON = "json"
-    TIME = "time"
-
-
-def kind_of(value: Any) -> ColumnType | None:
-    """The narrowest kind of one value; None for null."""
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return ColumnType.BOOL
-    if isinstance(value, int):
-        return ColumnType.INT if INT_MIN <= value <= INT_MAX else ColumnType.TEXT
-    if isinstance(value, float):
-        return ColumnType.FLOAT
-    return ColumnType.TEXT if isinstance(value, str) else ColumnType.JSON
-
-
-def joined(one: ColumnType, other: ColumnType) -> ColumnType:
-    """The kind of a column that has values of both."""
-    if one is other:
-        return one
-    return ColumnType.FLOAT if {one, other} == {ColumnType.INT, ColumnType.FLOAT} else ColumnType.TEXT
-
-
-def as_kind(value: Any, kind: ColumnType) -> Any:
-    """A value as a column of this kind has it; `kind` is that of the value or joined with it."""
-    if value is None:
-        return None
-    if kind is ColumnType.JSON:
-        return _json(value).decode()
-    if kind is ColumnType.FLOAT:
-        return float(value)
-    if kind in (ColumnType.TEXT, ColumnType.TIME):
-        return value if isinstance(value, str) else _json(value).decode()
-    return value
-
-
-def grown(known: Mapping[str, ColumnType | None], records: Iterable[Record]) -> dict[str, ColumnType | None]:
-    """The columns that it takes to hold these records too, in order of appearance; None: no value so far.
-
-    Raises OutputError when they are too many.
-    """
-    columns = dict(known)
-    for record in records:
-        for name, value in record.items():
-            before, kind = columns.get(name), kind_of(value)
-            if before is None:
-                columns[name] = kind
-            elif kind is not None and kind is not before and before is not ColumnType.TIME:
-                columns[name] = joined(before, kind)
-    check_count(columns)
-    return columns
-
-
-def is_inexact(value: Any) -> bool:
-    """Is this a whole number that no floating one equals, as far as its size tells?"""
-    return isinstance(value, int) and abs(value) > EXACT_MAX
-
-
-def check_count(columns: Iterable[str]) -> None:
-    """Raises OutputError for more columns than a table can have."""
-    if len(list(columns)) > COLUMNS_MAX:
-        raise OutputError(f"the records have more than {COLUMNS_MAX:,} different fields: write them as .jsonl")
-
-
-# Text and links of an archived page, for exports: read from its WARC record.
-#
-# How content codings are undone is handed in: that knowledge sits behind the door to the web. Must not know
-# formats of exports.
-
-_WITH_TEXT = frozenset({"application/xhtml+xml", "application/xml"})
-_LINKS_MAX = 100_000
-
-
-class PageContent(msgspec.Struct, frozen=True, kw_only=True):
-    """What people may ask for beyond the index."""
-
-    text: str = ""
-    links: tuple[str, ...] = ()
-
-
-def page_content(
-    folder: CrawlFolder,
-    entry: CommitEntry,
-    decode: Callable[[bytes, str], bytes],
-    *,
-    text: str,
-    links: bool,
-    joins: JoinCache,
-    link_rules: int,
-) -> PageContent:
-    """The page's text ("visible", "main" or "": none) and links. Raises ArchiveError when its record can't be read."""
-    kind = entry.content_type
-    if entry.content is None or not ("/" not in kind or kind.startswith("text/") or kind in _WITH_TEXT):
-        return PageContent()
-    record = read_content(folder, entry)
-    body = decode(record.payload, record.listed("content-encoding"))
-    content_type = declared_type(record)
-    charset = detect_charset(body, content_type)
-    if not is_html(content_type, body):
-        is_shown = media_type(content_type).startswith("text/") or (not media_type(content_type) and is_text(body))
-        return PageContent(text=decode_charset(body, charset) if text and is_shown else "")
-    found: tuple[str, ...] = ()
-    if links:
-        found = parse_page(
-            entry.url,
-            content_type,
-            "",
-            body,
-            links_max=_LINKS_MAX,
-            obey_nofollow=False,
-            bytes_max=BYTES_MAX,
-            agent="",
-            refresh=record.header("refresh"),
-            joins=joins,
-            link_rules=link_rules,
-        ).links
-        found = tuple([url for url in found if not bears_login(url)])
-    extract = {"visible": extract_text, "main": main_text}.get(text)
-    return PageContent(text=extract(body, charset) if extract else "", links=found)
-
+_decode = msgspec.json.Decoder(Record).decode
+Decode = Callable[[bytes, str], bytes]  # (payload, Content-Encoding) -> body; raises ArchiveError, UndecodableError
 
 PAGE_COLUMNS = {
     "url": ColumnType.TEXT,
@@ -252,9 +40,7 @@ PAGE_COLUMNS = {
     "visit": ColumnType.INT,
 }
 
-_decode = msgspec.json.Decoder(Record).decode
 
-Decode = Callable[[bytes, str], bytes]  # (payload, Content-Encoding) -> body; raises ArchiveError, UndecodableError
 UNDECODABLE_SHOWN = 5  # pages that are named
 
 
@@ -301,6 +87,8 @@ def rows_of(source: RecordSource, entry: CommitEntry) -> Iterator[Row]:
 
 
 PAGES = Shape(name="pages", columns=PAGE_COLUMNS)
+
+
 ITEMS = Shape(name="items", columns={})
 
 

@@ -9,23 +9,9 @@ from typing import Any
 
 from crawler.archive.folder import FREE_SOME
 from crawler.errors import ArchiveError, CrawlerError, OutputError, UsageError
+from crawler.outputs.columns import EXACT_MAX, ColumnType, as_kind, check_count, grown, is_inexact, kind_of
 from crawler.outputs.files import writing
-from crawler.outputs.records import (
-    EXACT_MAX,
-    ColumnType,
-    Key,
-    Mark,
-    OutputAway,
-    Record,
-    Row,
-    TargetChanged,
-    Wanted,
-    as_kind,
-    check_count,
-    grown,
-    is_inexact,
-    kind_of,
-)
+from crawler.outputs.sink import Key, Mark, OutputAway, Record, Row, TargetChanged, Wanted
 from crawler.outputs.target import Target
 from crawler.redaction import shown
 from crawler.version import how_to_install

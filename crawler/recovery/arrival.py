@@ -25,7 +25,7 @@ from crawler.recovery.copying import (
     write_entries,
 )
 from crawler.recovery.side import Side
-from crawler.rules.text import Meter
+from crawler.rules.progress import Meter
 
 LISTINGS_MAX = 5  # of all keys of the target, while its primaries fail
 BY = b"by"  # a field beside the groups: the command that goes on now

@@ -35,7 +35,7 @@ from crawler.recovery.arrival import Arrival, is_same, move_of
 from crawler.recovery.copying import CRAWL_WIDE, Digest, Entry, name_of, read_entries
 from crawler.recovery.pause import Pause
 from crawler.recovery.side import NO_FOLDER, Copied, Side, changed_since, check_stopped, spill_names
-from crawler.rules.text import SILENT, Meter
+from crawler.rules.progress import SILENT, Meter
 from crawler.settings import MembershipSettings
 
 if sys.version_info >= (3, 14):

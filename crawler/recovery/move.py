@@ -32,7 +32,7 @@ from crawler.frontier.record import (
 from crawler.recovery.arrival import Arrival, move_of
 from crawler.recovery.copying import CRAWL_WIDE, Digest, read_entries
 from crawler.recovery.side import NO_FOLDER, Copied, Side, changed_since, check_stopped, spill_names
-from crawler.rules.text import SILENT, Meter
+from crawler.rules.progress import SILENT, Meter
 from crawler.settings import MembershipSettings
 
 MOVE_ID_BYTES = 8

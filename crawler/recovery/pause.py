@@ -18,7 +18,7 @@ from crawler.frontier.members import Member, Members
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness
 from crawler.membership.living import Living
 from crawler.rules.membership import DeclaredState
-from crawler.rules.text import SILENT, Meter
+from crawler.rules.progress import SILENT, Meter
 from crawler.runtime.process import first_error
 from crawler.settings import MembershipSettings
 

@@ -26,24 +26,28 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from crawler.archive.crawl_binding import bind
-from crawler.archive.folder import CrawlFolder, is_abandoned
-from crawler.archive.index import change_lines
+from crawler.archive.folder import CrawlFolder
 from crawler.archive.index_reader import IndexReader, index_bytes, sessions_of
+from crawler.archive.index_writer import change_lines
 from crawler.archive.items import ItemFiles
-from crawler.archive.journals import JobJournal, Journal, SeedJournal, SeedLine
-from crawler.archive.prune_records import PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S
+from crawler.archive.job_journal import JobJournal
+from crawler.archive.journals import Journal
+from crawler.archive.prune_journal import PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S
 from crawler.archive.repair import recover_open_files, take_damage_out, warc_names
+from crawler.archive.seed_journal import SeedJournal, SeedLine
+from crawler.archive.session_locks import is_abandoned
 from crawler.crawl.opening import bound_of
 from crawler.engine.server import Change
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.codec import pack_request
 from crawler.frontier.stats import lost_of
 from crawler.model import Candidate, CommitEntry, Followed
-from crawler.recovery.page_book import KnownPage, PageBook, restore_jobs
+from crawler.recovery.jobs import restore_jobs
+from crawler.recovery.page_book import KnownPage, PageBook
 from crawler.recovery.replay import PULSE, RebuildDeps, RebuildReport, Refill, Replay
 from crawler.rules.order import Signals
+from crawler.rules.progress import SILENT, Meter
 from crawler.rules.requests import redirected
-from crawler.rules.text import SILENT, Meter
 from crawler.terminal.text import counted
 from crawler.worker.router import parent_of
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.repair import ArchivedResponse, ArchiveSize, Flaw, TakenOut, walk_responses
-from crawler.archive.warc import StoredResponse, read_original, read_record
+from crawler.archive.warc_reader import StoredResponse, read_original, read_record
 from crawler.crawl.reparse import Rereader
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.bulk import BulkLookup, UrlState
@@ -27,8 +27,9 @@ from crawler.frontier.restore import DoneUrl, Restoring
 from crawler.frontier.runs import Runs
 from crawler.frontier.seeds import Seeds
 from crawler.model import SITEMAP, Candidate, Claim
-from crawler.recovery.page_book import KnownPage, Orphan, PageBook, RestoredJobs
-from crawler.rules.text import Meter
+from crawler.recovery.jobs import RestoredJobs
+from crawler.recovery.page_book import KnownPage, Orphan, PageBook
+from crawler.rules.progress import Meter
 from crawler.worker.parse import ParseKilledError
 from crawler.worker.router import Router, parent_of, with_sitemaps
 

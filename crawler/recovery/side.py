@@ -12,9 +12,9 @@ from crawler.engine.client import Engine
 from crawler.frontier.crawls import CrawlList
 from crawler.frontier.members import Members
 from crawler.frontier.record import CrawlRecord, Keys
-from crawler.membership.peers import check_no_instance_runs, is_lock_free
+from crawler.membership.node_names import check_no_instance_runs, is_lock_free
 from crawler.recovery.copying import Entry, KeyNames, digest_of
-from crawler.rules.text import Meter
+from crawler.rules.progress import Meter
 from crawler.settings import MembershipSettings
 
 NO_FOLDER = (

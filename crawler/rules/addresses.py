@@ -7,7 +7,7 @@ resolves only the name is known: those that are private, whoever resolves them, 
 import ipaddress
 from functools import lru_cache
 
-from crawler.rules.urls import embedded_v4
+from crawler.rules.places import embedded_v4
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 

@@ -10,7 +10,8 @@ import msgspec
 
 from crawler.errors import InvalidUrl, UsageError
 from crawler.rules.cookies import PAIR_BYTES_MAX, Cookie
-from crawler.rules.urls import canonicalize, host_of, is_ip
+from crawler.rules.places import is_ip
+from crawler.rules.urls import canonicalize, host_of
 
 _HTTP_ONLY = "#HttpOnly_"
 _FIELDS = 7

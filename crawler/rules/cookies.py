@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from crawler.rules.cookie_dates import cookie_date
-from crawler.rules.urls import host_of, is_ip, registrable_domain
+from crawler.rules.places import is_ip, registrable_domain
+from crawler.rules.urls import host_of
 
 PAIR_BYTES_MAX = 4096  # of name and value: browsers ignore longer cookies
 ATTRIBUTES_MAX = 50  # of one cookie

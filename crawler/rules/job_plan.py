@@ -12,22 +12,9 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.errors import ConflictError
-from crawler.rules.jobs import (
-    ENDED,
-    OPEN,
-    Job,
-    JobSpec,
-    Repeat,
-    Revision,
-    Row,
-    RunName,
-    RunRecord,
-    State,
-    name_of,
-    retry_delays,
-    run_id,
-)
-from crawler.rules.schedules import Schedule, as_iso
+from crawler.rules.cron import Schedule, as_iso
+from crawler.rules.job_runs import ENDED, RunName, RunRecord, name_of, run_id
+from crawler.rules.jobs import OPEN, Job, JobSpec, Repeat, Revision, Row, State, retry_delays
 from crawler.settings.schema import JobSettings
 
 STEPS_MAX = 100  # decisions in one plan

@@ -1,7 +1,6 @@
 """Text and values on their way to people: safe to print, not nested too deep, and how long work takes. Pure."""
 
 import re
-from typing import Any, Protocol
 
 _HIDDEN = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and line feed, DEL, C1
@@ -45,52 +44,3 @@ def _escape_json(found: re.Match[str]) -> str:
         return f"\\u{number:04x}"
     high, low = divmod(number - 0x10000, 0x400)
     return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
-
-
-# How deeply JSON values are nested. Pure, and safe for values of any depth.
-
-DEPTH_MAX = 64  # of an item: databases, CSV and Parquet accept no more than a few hundred
-
-
-def is_nested_too_deep(text: bytes, value: Any) -> bool:
-    """Does `value`, whose JSON text is given, nest lists and dicts more than DEPTH_MAX deep?"""
-    # Brackets within strings count here too: that only costs an unneeded walk.
-    return text.count(b"{") + text.count(b"[") > DEPTH_MAX and is_deeper(value, DEPTH_MAX)
-
-
-def is_deeper(value: Any, levels: int) -> bool:
-    """Are lists and dicts nested more than `levels` deep? Looks no deeper than that."""
-    if isinstance(value, dict):
-        return not levels or any(is_deeper(one, levels - 1) for one in value.values())
-    if isinstance(value, list):
-        return not levels or any(is_deeper(one, levels - 1) for one in value)
-    return False
-
-
-# What loops over much data report to, so that they know nothing of terminals. Pure.
-
-
-class Meter(Protocol):
-    """Hears how far long work is, one part of it after the other. Cheap enough to be called for each record."""
-
-    def begin(self, what: str, noun: str = "", total: int = 0) -> None:
-        """The next part begins, like ("reading archive", "record", its bytes). `total` 0: nobody knows.
-
-        Without a noun nothing is counted.
-        """
-        ...
-
-    def reached(self, count: int, position: int = 0) -> None:
-        """So many records of this part are done; `position`: so much of its total."""
-        ...
-
-
-class _Silent:
-    def begin(self, what: str, noun: str = "", total: int = 0) -> None:
-        pass
-
-    def reached(self, count: int, position: int = 0) -> None:
-        pass
-
-
-SILENT: Meter = _Silent()

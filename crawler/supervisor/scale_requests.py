@@ -13,7 +13,7 @@ import msgspec
 from crawler.archive.folder import Life, life_at
 from crawler.errors import NotReachedError, UsageError
 from crawler.frontier.supervisors import ScaleRequest, SupervisorRecord, SupervisorRecords
-from crawler.membership.peers import host_id, is_lock_free
+from crawler.membership.node_names import host_id, is_lock_free
 from crawler.supervisor.child import ChildState
 
 SILENT_S = 3.5  # a record is written each second

@@ -15,7 +15,7 @@ import msgspec
 from crawler.errors import ConflictError, CrawlerError, EngineError, EngineFull
 from crawler.frontier.members import Member, Members
 from crawler.frontier.supervisors import SupervisorChild, SupervisorRecord, SupervisorRecords
-from crawler.membership.peers import is_lock_free
+from crawler.membership.node_names import is_lock_free
 from crawler.rules.membership import DeclaredState
 from crawler.settings import MembershipSettings
 from crawler.supervisor.child import BACKOFF_S, USELESS, Child, ChildState, End

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import IO
 
-from crawler.rules.text import SILENT, Meter
+from crawler.rules.progress import SILENT, Meter
 from crawler.terminal.text import counted, duration, rate, redraw, say, shortened
 
 Clock = Callable[[], float]

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from crawler.content.html import parse_with_tree
 from crawler.handlers.crawler import Crawler, ItemFunction
+from crawler.handlers.functions import is_plain, items_of, stream_of
 from crawler.handlers.item_encoding import InvalidItemError, Packer, pack
 from crawler.handlers.page import FOLLOW_MAX, Page
-from crawler.handlers.tasks import is_plain, items_of, stream_of
 from crawler.media_type import declared_type
 from crawler.model import Followed, Request, Response
+from crawler.rules.places import registrable_domain
 from crawler.rules.requests import request_of
-from crawler.rules.urls import canonicalize, host_of, registrable_domain
+from crawler.rules.urls import canonicalize, host_of
 
 AGENT = "shardcrawl"
 URL_BYTES_MAX = 8192

@@ -14,10 +14,10 @@ from crawler.crawl.build import open_instance
 from crawler.crawl.opening import OpenCrawl, make_seeder, open_crawl
 from crawler.crawl.url_input import GivenUrl
 from crawler.errors import UsageError
+from crawler.handlers.begin import started
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.load_app import load_app
-from crawler.handlers.run import started
-from crawler.handlers.tasks import Threads
+from crawler.handlers.threads import Threads
 from crawler.settings import Settings, load
 from crawler.testing.fake_pages import run_apart
 from crawler.testing.web_server import ServedWeb

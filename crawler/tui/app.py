@@ -16,7 +16,7 @@ from crawler.rules.text import one_line
 from crawler.tui.source import Source
 from crawler.tui.views import DetailView, DomainsView, LettersView, LogView, MembersView, View
 from crawler.tui.widgets import Ask, Confirm, Help, crawl_question, notes_text
-from crawler.views.figures import CrawlState, Overview
+from crawler.views.snapshot import CrawlState, Overview
 
 EVERY_S = 1.0
 MESSAGE_S = 8.0

@@ -6,14 +6,22 @@ from typing import Protocol
 from crawler.crawl.opening import OpenCrawl
 from crawler.frontier.operator_log import Actor, LogEntry
 from crawler.terminal.text import counted
-from crawler.views import commands, dead_letters, domains, ring
-from crawler.views.commands import CommandResult, delay_ms_of, domain_of
-from crawler.views.dead_letters import LetterFilter, LetterList
+from crawler.views import (
+    dead_letter_changes,
+    domain_reads,
+    operator,
+    pins,
+    shares,
+)
+from crawler.views.attempts import recent_attempts
+from crawler.views.dead_letter_changes import LetterFilter, LetterList
 from crawler.views.domains import DomainDetail
-from crawler.views.explain import ShownAttempt, recent_attempts
-from crawler.views.figures import DomainRows, Overview, SeriesView, Snapshot
-from crawler.views.overview import crawl_series, overview, snapshot
+from crawler.views.explain import ShownAttempt
+from crawler.views.operator import CommandResult
 from crawler.views.ring_text import members_text, pins_text
+from crawler.views.snapshot import DomainRows, Overview, SeriesView, Snapshot
+from crawler.views.values import delay_ms_of, domain_of
+from crawler.views.whole import crawl_series, overview, snapshot
 
 LETTERS_SHOWN = 200
 ATTEMPTS_SHOWN = 200
@@ -57,22 +65,22 @@ class CrawlSource:
         return await crawl_series(self._crawl)
 
     async def by_name(self, after: str, limit: int) -> DomainRows:
-        return await domains.domain_page(self._crawl, after, limit)
+        return await domain_reads.domain_page(self._crawl, after, limit)
 
     async def matching(self, text: str, limit: int) -> DomainRows:
-        return await domains.domains_matching(self._crawl, text, limit)
+        return await domain_reads.domains_matching(self._crawl, text, limit)
 
     async def detail(self, name: str) -> DomainDetail:
-        return await domains.domain_detail(self._crawl, name)
+        return await domain_reads.domain_detail(self._crawl, name)
 
     async def members(self) -> str:
-        pins = await ring.pins(self._crawl)
-        text = members_text(await ring.members(self._crawl))
-        return f"{text}\n\n{pins_text(pins)}" if pins.pins else text
+        pinned = await pins.pins(self._crawl)
+        text = members_text(await shares.members(self._crawl))
+        return f"{text}\n\n{pins_text(pinned)}" if pinned.pins else text
 
     async def letters(self, domain: str) -> LetterList:
         wanted = LetterFilter(domain=domain_of(domain) if domain else "")
-        return await dead_letters.dead_letter_list(self._crawl, wanted, LETTERS_SHOWN)
+        return await dead_letter_changes.dead_letter_list(self._crawl, wanted, LETTERS_SHOWN)
 
     async def log(self) -> Sequence[LogEntry]:
         return await self._crawl.operator_log.newest(LOG_SHOWN)
@@ -81,23 +89,23 @@ class CrawlSource:
         return await recent_attempts(self._crawl, domain=domain_of(domain), limit=ATTEMPTS_SHOWN)
 
     async def pause(self, domain: str, *, undo: bool) -> str:
-        act = commands.resume if undo else commands.pause
+        act = operator.resume if undo else operator.pause
         return _told(await act(self._crawl, domain_of(domain) if domain else "", actor=self._actor))
 
     async def block(self, domain: str, *, undo: bool) -> str:
-        act = commands.unblock if undo else commands.block
+        act = operator.unblock if undo else operator.block
         return _told(await act(self._crawl, domain_of(domain), actor=self._actor))
 
     async def boost(self, domain: str, boost: int) -> str:
-        return _told(await commands.set_boost(self._crawl, domain_of(domain), boost, actor=self._actor))
+        return _told(await operator.set_boost(self._crawl, domain_of(domain), boost, actor=self._actor))
 
     async def delay(self, domain: str, text: str) -> str:
         delay_ms = delay_ms_of(text)
-        return _told(await commands.set_delay(self._crawl, domain_of(domain), delay_ms, actor=self._actor))
+        return _told(await operator.set_delay(self._crawl, domain_of(domain), delay_ms, actor=self._actor))
 
     async def retry(self, domain: str, reason: str) -> str:
         wanted = LetterFilter(domain=domain_of(domain) if domain else "", reason=reason)
-        found = await dead_letters.retry(self._crawl, wanted, actor=self._actor)
+        found = await dead_letter_changes.retry(self._crawl, wanted, actor=self._actor)
         alone = "" if found.is_running else "; no instance is running: start one with 'crawler crawl'"
         return f"{counted(found.letters, 'URL')} back in the queues{alone}"
 

@@ -30,10 +30,12 @@ from crawler.tui.widgets import (
     keys_text,
     pause_question,
 )
-from crawler.views.dead_letters import LetterList
+from crawler.views.columns import domain_grid
+from crawler.views.dead_letter_changes import LetterList
 from crawler.views.domains import DomainDetail, detail_text
 from crawler.views.explain import ShownAttempt, history_table
-from crawler.views.figures import DomainState, DomainView, Overview, Point, SeriesView, Snapshot, domain_grid
+from crawler.views.figures import DomainState, DomainView
+from crawler.views.snapshot import Overview, Point, SeriesView, Snapshot
 
 # What all screens of `top` have: a headline, a line of notes, and their keys in the last line.
 

@@ -19,9 +19,11 @@ from textual.widgets import Input, Static
 from crawler.redaction import redact
 from crawler.rules.text import one_line
 from crawler.terminal.text import counted
-from crawler.views.commands import BOOST_MAX, domain_of
-from crawler.views.figures import CrawlState, DomainState, DomainView, Overview, Point, delay_text
-from crawler.views.overview import overview_parts, state_text
+from crawler.views.columns import delay_text
+from crawler.views.figures import DomainState, DomainView
+from crawler.views.headline import overview_parts, state_text
+from crawler.views.snapshot import CrawlState, Overview, Point
+from crawler.views.values import BOOST_MAX, domain_of
 
 # A list of lines with a cursor. It stays on its row while rows change their places, and nothing in them is markup.
 

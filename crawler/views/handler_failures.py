@@ -12,7 +12,8 @@ from crawler.handlers.load_app import load_app
 from crawler.model import FailureKind
 from crawler.rules.text import one_line
 from crawler.terminal.text import counted, number
-from crawler.views.dead_letters import Letter, LetterFilter, dead_letters
+from crawler.views.dead_letter_changes import LetterFilter, dead_letters
+from crawler.views.dead_letters import Letter
 
 SHOWN = 5  # handlers
 LETTERS_LOOKED_AT = 1_000

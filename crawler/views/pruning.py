@@ -11,20 +11,24 @@ from functools import partial
 
 import msgspec
 
-from crawler.archive.folder import CrawlFolder, Life, is_abandoned, life_of, sessions
-from crawler.archive.prune import AttemptFigures, Planner, PruneWork, prune_attempts, runs_in
-from crawler.archive.prune_records import PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S, Figures, Journal, PruneRule, runs_beyond
+from crawler.archive.folder import CrawlFolder, Life
+from crawler.archive.prune import Planner, runs_in
+from crawler.archive.prune_attempts import AttemptFigures, prune_attempts
+from crawler.archive.prune_journal import PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S, Figures, Journal
+from crawler.archive.prune_records import PruneRule, runs_beyond
+from crawler.archive.prune_steps import PruneWork
 from crawler.archive.rehandling import FILE as REHANDLE_FILE
 from crawler.archive.repair import recover_open_files
+from crawler.archive.session_locks import is_abandoned, life_of, sessions
 from crawler.crawl.opening import OpenCrawl
 from crawler.errors import ConflictError, EngineDown, UsageError
 from crawler.frontier.operator_log import Actor
 from crawler.model import CommitEntry
-from crawler.rules.text import SILENT, Meter
+from crawler.rules.progress import SILENT, Meter
 from crawler.runtime.process import reached
 from crawler.terminal.text import counted, moment
 from crawler.version import PACKAGE, program_version
-from crawler.views.jobs import dismiss_old
+from crawler.views.failed_runs import dismiss_old
 
 WRITTEN_PAUSE_S = 0.05
 WRITTEN_LOOKS = 600

@@ -15,14 +15,16 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
-from crawler.archive.folder import CrawlFolder, alone_in, is_abandoned
-from crawler.archive.index import IndexWriter
+from crawler.archive.folder import CrawlFolder, alone_in
 from crawler.archive.index_reader import IndexReader, archive_path
+from crawler.archive.index_writer import IndexWriter
 from crawler.archive.inflight_log import InflightMark
 from crawler.archive.items import ItemFiles, ItemWriter
-from crawler.archive.prune import READERS_TIMEOUT_S, is_here
-from crawler.archive.prune_records import FILE as PRUNE_FILE
-from crawler.archive.prune_records import ITEMS, PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S, WARC, PruneRule
+from crawler.archive.prune_index import ITEMS, WARC
+from crawler.archive.prune_journal import FILE as PRUNE_FILE
+from crawler.archive.prune_journal import PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S
+from crawler.archive.prune_records import PruneRule
+from crawler.archive.prune_steps import READERS_TIMEOUT_S, is_here
 from crawler.archive.rehandling import (
     NewItems,
     RehandleJournal,
@@ -32,19 +34,20 @@ from crawler.archive.rehandling import (
     remove_replaced,
 )
 from crawler.archive.repair import recover_open_files
-from crawler.archive.warc import read_content
+from crawler.archive.session_locks import is_abandoned
+from crawler.archive.warc_reader import read_content
 from crawler.crawl.opening import OpenCrawl, make_router
 from crawler.crawl.terms import change, check_terms
 from crawler.errors import ArchiveError, ConflictError, may_be_of_content
 from crawler.frontier.operator_log import Actor
 from crawler.frontier.restore import Restoring
 from crawler.handlers.crawler import Crawler
-from crawler.handlers.run import NOTHING_HANDLED, Handled, HandlerError
-from crawler.membership.peers import check_no_instance_runs, is_lock_free
+from crawler.handlers.page_run import NOTHING_HANDLED, Handled, HandlerError
+from crawler.membership.node_names import check_no_instance_runs, is_lock_free
 from crawler.model import Claim, CommitEntry, Decoded, FailureKind, Followed, Response
 from crawler.outputs.cursor import start_items_over
 from crawler.recovery.replay import Refill
-from crawler.rules.text import SILENT, Meter
+from crawler.rules.progress import SILENT, Meter
 from crawler.runtime.process import first_error, reached
 from crawler.views.pruning import undrained_entries
 from crawler.worker.archive import encode_followed

@@ -16,12 +16,14 @@ import msgspec
 from crawler import process_tuning
 from crawler.model import Failure, FailureKind
 from crawler.rules.addresses import AddressRefusedError, check_address, is_address
-from crawler.rules.health import Fault
+from crawler.rules.proxy_health import Fault
 from crawler.settings import FetchSettings
-from crawler.web.connection import BytesInFlight, Connection, ResumingContext
+from crawler.web.connection import Connection
+from crawler.web.in_flight import BytesInFlight
 from crawler.web.proxy import ProxyError, Route, pass_through
 from crawler.web.resolver import LookupFailedError, address_family
 from crawler.web.response import said_by
+from crawler.web.tls import ResumingContext
 
 IDLE_S = 4.0  # less than the 5 s after which common servers close, so that requests rarely meet a closing connection
 IDLE_MAX = 256  # lower bound of the limit: workers switch between hosts, and reopening costs more than keeping

@@ -20,15 +20,18 @@ from crawler.errors import InvalidUrl, UsageError
 from crawler.model import REDIRECTS, Decoded, Failure, FailureKind, FetchResult, Request, Response
 from crawler.rules.addresses import is_address, is_port_denied, is_private_name, is_public, refused_text
 from crawler.rules.challenges import challenge_of
-from crawler.rules.health import INTERRUPTED, Fault, retry_after_ms
+from crawler.rules.health import INTERRUPTED, retry_after_ms
 from crawler.rules.outage import DOUBTFUL, Way
-from crawler.rules.scope import SECRET_HEADERS, SiteRules, SiteTable, is_secret_header
-from crawler.rules.urls import host_of, registrable_domain, split
+from crawler.rules.places import registrable_domain
+from crawler.rules.proxy_health import Fault
+from crawler.rules.sites import SECRET_HEADERS, SiteRules, SiteTable, is_secret_header
+from crawler.rules.urls import host_of, split
 from crawler.settings import FromEnvironment, Settings, SiteSettings
 from crawler.settings.load import fault_of_site_value, fixed_cookies
 from crawler.settings.schema import Text
-from crawler.web.connection import FREE_BYTES, IDLE, Connection, Share
+from crawler.web.connection import Connection
 from crawler.web.connection_pool import ConnectFailedError, Origin, Pool
+from crawler.web.in_flight import FREE_BYTES, IDLE, Share
 from crawler.web.own_network import OwnNetwork
 from crawler.web.proxy import NO_LOGIN, WANTS_LOGIN, WRONG_LOGIN, Routes
 from crawler.web.resolver import CachingResolver, LookupFailedError

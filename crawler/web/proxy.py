@@ -16,8 +16,8 @@ import msgspec
 from crawler.errors import UsageError
 from crawler.model import UrlParts
 from crawler.rules.addresses import is_address
-from crawler.rules.health import Fault, ProxyHealth
-from crawler.rules.scope import SiteRules
+from crawler.rules.proxy_health import Fault, ProxyHealth
+from crawler.rules.sites import SiteRules
 from crawler.settings import FromEnvironment, Settings, SiteSettings
 from crawler.settings.proxies import FROM_VARIABLES, Proxy, ProxyVariables, proxy_of, unresolved_proxy, value_of
 

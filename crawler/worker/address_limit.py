@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from crawler.model import OURS, Claim, Failure
-from crawler.rules.health import share_of
+from crawler.rules.pace import share_of
 from crawler.rules.urls import host_of, origin_of
 from crawler.runtime.process import monotonic_ms
 from crawler.web.fetcher import Fetcher

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from crawler.frontier.deferred import ALLOW_PRIVATE
 from crawler.frontier.owner import Settlement
-from crawler.handlers.run import NOTHING_HANDLED, Handled, HandlerError
+from crawler.handlers.page_run import NOTHING_HANDLED, Handled, HandlerError
 from crawler.model import (
     NOT_MODIFIED,
     REDIRECTS,
@@ -18,7 +18,7 @@ from crawler.model import (
     Response,
 )
 from crawler.redaction import bears_login
-from crawler.rules.health import CrashAction
+from crawler.rules.poison import CrashAction
 from crawler.rules.requests import takes_body_away
 from crawler.runtime.process import reached
 from crawler.worker.archive import AttemptNotes

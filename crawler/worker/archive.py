@@ -13,11 +13,12 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.archive.history import Attempt, Became, HistoryWriter
-from crawler.archive.index import IndexWriter
+from crawler.archive.index_writer import IndexWriter
 from crawler.archive.inflight_log import InflightLog
 from crawler.archive.items import ItemWriter
 from crawler.archive.told_log import ToldLog
-from crawler.archive.warc import WarcWriter, payload_digest
+from crawler.archive.warc import payload_digest
+from crawler.archive.warc_writer import WarcWriter
 from crawler.errors import ArchiveError, EngineError, NoRoomError
 from crawler.frontier.owner import Frontier
 from crawler.model import Claim, CommitEntry, Followed, ItemsLocation, Response, WarcLocation

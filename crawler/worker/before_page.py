@@ -19,7 +19,7 @@ from crawler.model import (
     Failure,
     FailureKind,
 )
-from crawler.rules.health import TICK_MS
+from crawler.rules.pace import TICK_MS
 from crawler.rules.urls import origin_of
 from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, reached, wall_s
 from crawler.web.fetcher import Fetcher

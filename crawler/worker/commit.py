@@ -41,7 +41,7 @@ from crawler.model import (
     ParsedPage,
     Response,
 )
-from crawler.rules.requests import head_digest
+from crawler.rules.conditional import head_digest
 from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, reached, wall_s
 from crawler.settings import ArchiveSettings
 from crawler.terminal.text import failure_reason

@@ -7,7 +7,7 @@ is due, are due for the crawl itself.
 import heapq
 from collections.abc import Mapping
 
-from crawler.rules.order import FairTurns
+from crawler.rules.turns import FairTurns
 
 Key = tuple[int, str]  # boost and user
 PLAIN: Key = (0, "")

@@ -25,7 +25,8 @@ from crawler.model import (
     Request,
 )
 from crawler.rules.cookies import Jar
-from crawler.rules.health import CrashAction, HostAction
+from crawler.rules.origin_health import HostAction
+from crawler.rules.poison import CrashAction
 from crawler.rules.urls import origin_of
 from crawler.runtime.process import monotonic_ms, reached, tick, wall_s
 from crawler.settings import Settings

@@ -14,7 +14,8 @@ from crawler.errors import EngineError
 from crawler.frontier.members import Member, Members
 from crawler.frontier.record import CrawlRecord, Crawls, PartitionCount
 from crawler.frontier.runs import Runs
-from crawler.rules.membership import COMMANDS, Pass, declared, is_finished
+from crawler.rules.finish import Pass, is_finished
+from crawler.rules.membership import COMMANDS, declared
 from crawler.runtime.process import monotonic_ms
 from crawler.worker.archive import ArchiveStage
 from crawler.worker.retelling import all_told

@@ -14,21 +14,16 @@ from selectolax.lexbor import LexborHTMLParser
 from crawler.archive.inflight_log import Aside, InflightMark
 from crawler.frontier.stats import Stats
 from crawler.handlers.crawler import Crawler, Handler
+from crawler.handlers.guards import end_users_tasks, guard_tasks
+from crawler.handlers.outgoing import OutgoingRequest, prepare
 from crawler.handlers.page import Page as HandlersPage
-from crawler.handlers.run import (
-    NOTHING_HANDLED,
-    Handled,
-    HandlerError,
-    Limits,
-    OutgoingRequest,
-    prepare,
-    run_handler,
-)
-from crawler.handlers.tasks import CodeFailure, Threads, end_users_tasks, guard_tasks
+from crawler.handlers.page_run import NOTHING_HANDLED, Handled, HandlerError, Limits, run_handler
+from crawler.handlers.tasks import CodeFailure
+from crawler.handlers.threads import Threads
 from crawler.media_type import declared_type, is_html
 from crawler.model import PLAIN, Claim, ParsedPage, Request, Response
 from crawler.redaction import learned
-from crawler.rules.scope import SiteRules
+from crawler.rules.sites import SiteRules
 from crawler.runtime.process import Loop
 from crawler.settings import Settings
 from crawler.worker.handler_worker import HandlerAnswer, HandlerRequest

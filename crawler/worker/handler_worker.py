@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 
 from crawler.handlers.crawler import Crawler
+from crawler.handlers.guards import guard_tasks
 from crawler.handlers.load_app import load_app
 from crawler.handlers.page import Page
-from crawler.handlers.run import Handled, HandlerError, Limits, run_handler
-from crawler.handlers.tasks import Threads, guard_tasks
+from crawler.handlers.page_run import Handled, HandlerError, Limits, run_handler
+from crawler.handlers.threads import Threads
 from crawler.model import ParsedPage, Request, Response
 from crawler.process_tuning import keep_freed_memory
 from crawler.redaction import Secrets, learn_all

@@ -15,8 +15,10 @@ import msgspec
 from crawler.errors import EngineError
 from crawler.frontier.stats import Stats
 from crawler.handlers.crawler import Crawler, Event
+from crawler.handlers.functions import Stream, is_plain, name_of, stream_of
 from crawler.handlers.run import call_asynchronous, call_plain
-from crawler.handlers.tasks import CodeFailure, Stream, Threads, is_plain, name_of, stream_of
+from crawler.handlers.tasks import CodeFailure
+from crawler.handlers.threads import Threads
 from crawler.model import Failure
 from crawler.runtime.process import ENGINE_PAUSE_S, tick
 from crawler.worker.outcomes import Committable, Failed, Outcome, Refused

@@ -20,9 +20,10 @@ from crawler.frontier.jobs import Changed, Jobs, StoredJob
 from crawler.frontier.owner import Fence
 from crawler.frontier.runs import Runs
 from crawler.membership.ownership import HeldPartitions
+from crawler.rules.finish import RunPass, is_run_finished
 from crawler.rules.job_plan import DEFAULTS, Plan, RunResult, ended, undecided
-from crawler.rules.jobs import ENDED, URLS, JobSpec, RunCounts, RunRecord, job_of, reached, total_of, with_limits
-from crawler.rules.membership import RunPass, is_run_finished
+from crawler.rules.job_runs import ENDED, URLS, RunCounts, RunRecord, job_of, reached, total_of, with_limits
+from crawler.rules.jobs import JobSpec
 from crawler.runtime.process import (
     ENGINE_PAUSE_S,
     Gate,

@@ -19,23 +19,20 @@ from msgspec.structs import replace
 
 from crawler.content.html import redirect_target
 from crawler.handlers.crawler import Crawler
+from crawler.handlers.functions import is_plain, name_of, stream_of
 from crawler.handlers.page import Page
 from crawler.handlers.run import call_asynchronous, call_plain
-from crawler.handlers.tasks import CodeFailure, Threads, is_plain, name_of, stream_of
+from crawler.handlers.tasks import CodeFailure
+from crawler.handlers.threads import Threads
 from crawler.media_type import declared_type, is_html
 from crawler.model import GET, PLAIN, REDIRECTS, Claim, FetchResult, Followed, Request, Response
 from crawler.redaction import SHORTEST, has_any, learn_login, redact, without
 from crawler.rules.challenges import sentence_of
-from crawler.rules.logins import (
-    FULL_HOURS_MAX,
-    LOGINS_AN_HOUR,
-    LoginRecord,
-    is_login_page,
-    why_no_password,
-    why_no_redirect,
-)
+from crawler.rules.login_pace import FULL_HOURS_MAX, LOGINS_AN_HOUR, LoginRecord
+from crawler.rules.logins import is_login_page, why_no_password, why_no_redirect
+from crawler.rules.places import registrable_domain
 from crawler.rules.requests import becomes_get, redirected
-from crawler.rules.urls import host_of, origin_of, registrable_domain
+from crawler.rules.urls import host_of, origin_of
 from crawler.runtime.process import monotonic_ms, reached
 from crawler.worker.login_plans import LoginPlan
 from crawler.worker.parse import PageParser, ParseKilledError

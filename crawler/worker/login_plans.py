@@ -9,7 +9,8 @@ from crawler.errors import InvalidUrl, UsageError
 from crawler.handlers.crawler import Crawler
 from crawler.redaction import learn_login
 from crawler.rules.logins import is_login_page
-from crawler.rules.urls import authority_of, canonicalize, host_of, registrable_domain
+from crawler.rules.places import registrable_domain
+from crawler.rules.urls import authority_of, canonicalize, host_of
 from crawler.settings import LoginSettings, SiteSettings
 
 

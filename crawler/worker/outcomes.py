@@ -7,7 +7,7 @@ import msgspec
 
 from crawler.archive.warc import Original
 from crawler.frontier.owner import Settlement
-from crawler.handlers.run import NOTHING_HANDLED, Handled
+from crawler.handlers.page_run import NOTHING_HANDLED, Handled
 from crawler.handlers.tasks import storable
 from crawler.model import Candidate, Claim, FailureKind, ParsedPage, Response
 from crawler.redaction import redact

@@ -10,7 +10,7 @@ import logging
 from crawler.errors import EngineError
 from crawler.frontier.operator import OperatorCommands, Overrides
 from crawler.model import Claim
-from crawler.rules.urls import registrable_domain
+from crawler.rules.places import registrable_domain
 from crawler.worker.rebalance import PartitionRebalance
 from crawler.worker.work import Work
 

@@ -21,8 +21,9 @@ from crawler.content.parse_cost import BYTES_MAX, CHEAP_MS, INLINE_BYTES_MAX, Co
 from crawler.content.sitemap import looks_like_one
 from crawler.media_type import declared_type, is_html
 from crawler.model import LINK_RULES, ParsedPage, Response
+from crawler.rules.places import registrable_domain
 from crawler.rules.urls import BYTES_MAX as URL_BYTES_MAX
-from crawler.rules.urls import JoinCache, host_of, registrable_domain
+from crawler.rules.urls import JoinCache, host_of
 from crawler.runtime.process import cpu_ms
 from crawler.settings import Settings
 from crawler.worker.processes import WorkerDiedError, WorkerPool, WorkerProcess

@@ -14,23 +14,10 @@ import msgspec
 from crawler.frontier.owner import Settlement
 from crawler.model import UNANSWERED, UNSENT, Claim, Decoded, FailureKind, FetchResult, Request
 from crawler.rules.challenges import sentence_of
-from crawler.rules.health import (
-    AGAINST,
-    GOOD,
-    UNMEASURED,
-    HostAction,
-    HostHealth,
-    HostHealthRules,
-    adapt,
-    decide,
-    failure_of,
-    is_unreadable,
-    jitter_of,
-    recovered,
-    slowed,
-    wait_ms,
-)
-from crawler.rules.requests import is_unasked
+from crawler.rules.conditional import is_unasked
+from crawler.rules.health import decide, failure_of, is_unreadable, jitter_of
+from crawler.rules.origin_health import AGAINST, GOOD, HostAction, HostHealth, HostHealthRules
+from crawler.rules.pace import UNMEASURED, adapt, recovered, slowed, wait_ms
 from crawler.rules.urls import origin_of
 from crawler.runtime.process import monotonic_ms
 from crawler.settings import Settings

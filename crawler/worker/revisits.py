@@ -14,11 +14,12 @@ from msgspec.structs import replace
 
 from crawler.archive.earlier_pages import EarlierPage, EarlierPages
 from crawler.archive.folder import CrawlFolder
-from crawler.archive.warc import StoredResponse, payload_digest, read_record, safe_uri
+from crawler.archive.warc import payload_digest, safe_uri
+from crawler.archive.warc_reader import StoredResponse, read_record
 from crawler.content.coding import RATIO_MAX, inflate
 from crawler.errors import ArchiveError
 from crawler.model import SITEMAP, Claim, Decoded, Response
-from crawler.rules.requests import head_digest
+from crawler.rules.conditional import head_digest
 from crawler.settings import FetchSettings
 from crawler.web.fetcher import Fetcher
 from crawler.worker.runs_known import RunBook

@@ -9,8 +9,8 @@ from crawler.frontier.operator import Overrides
 from crawler.frontier.owner import Frontier, Settlement
 from crawler.membership.ownership import HeldPartitions
 from crawler.model import Claim
-from crawler.rules.health import delay_ms
-from crawler.rules.scope import of_queues
+from crawler.rules.pace import delay_ms
+from crawler.rules.sites import of_queues
 from crawler.rules.urls import join, origin_of
 from crawler.settings import PolitenessSettings, SiteSettings
 from crawler.worker.robots_cache import RobotsCache, RobotsEntry

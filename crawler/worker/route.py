@@ -13,7 +13,7 @@ from crawler.frontier.messages import AddReply
 from crawler.frontier.owner import Frontier
 from crawler.frontier.record import Crawls
 from crawler.model import SITEMAP, AddOutcome, Candidate, Claim
-from crawler.rules.order import Introductions, cost
+from crawler.rules.introductions import Introductions, cost
 from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, retry_until_answered
 from crawler.worker import url_lines
 from crawler.worker.archive import Placed

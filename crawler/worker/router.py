@@ -11,11 +11,14 @@ from crawler.frontier.deferred import CRAWL_URLS, DEPTH
 from crawler.frontier.placement import Placement
 from crawler.frontier.record import CrawlRecord
 from crawler.model import SITEMAP, SITEMAP_DEPTH_MAX, Candidate, Claim, Followed, RefusalReason, Request
-from crawler.rules.jobs import RunRecord, RunSpec
-from crawler.rules.order import NO_SIGNALS, Ordering, Signals, is_within, link_place
+from crawler.rules.job_runs import RunRecord, RunSpec
+from crawler.rules.order import NO_SIGNALS, Ordering, Signals
+from crawler.rules.remaining import is_within, link_place
 from crawler.rules.requests import redirected
-from crawler.rules.scope import ScopeRules, ScopeVerdict, SiteRules, smaller_limit
-from crawler.rules.traps import NOTHING_LEARNED, Action, TrapRules, TrapState
+from crawler.rules.scope import ScopeRules, ScopeVerdict, smaller_limit
+from crawler.rules.sites import SiteRules
+from crawler.rules.trap_verdict import Action, TrapRules
+from crawler.rules.traps import NOTHING_LEARNED, TrapState
 from crawler.runtime.process import wall_s
 from crawler.settings import BudgetSettings, SiteSettings, TrapSettings
 from crawler.worker.recent_urls import RecentUrls

@@ -13,7 +13,7 @@ import msgspec
 
 from crawler.frontier.runs import ActiveRun, Runs, with_roots
 from crawler.model import Claim
-from crawler.rules.jobs import URLS, RunRecord, with_limits
+from crawler.rules.job_runs import URLS, RunRecord, with_limits
 from crawler.rules.scope import ScopeRules
 from crawler.runtime.process import monotonic_ms
 from crawler.settings.schema import JobSettings

@@ -14,9 +14,9 @@ import msgspec
 
 from crawler.frontier.messages import QueueBatch
 from crawler.model import Claim
-from crawler.rules.health import TICK_MS, UNMEASURED, AdaptiveDelay
-from crawler.rules.order import FairTurns
-from crawler.rules.urls import registrable_domain
+from crawler.rules.pace import TICK_MS, UNMEASURED, AdaptiveDelay
+from crawler.rules.places import registrable_domain
+from crawler.rules.turns import FairTurns
 from crawler.runtime.process import monotonic_ms, wall_s
 from crawler.worker.counters import OpenClaims
 

@@ -26,7 +26,7 @@ from typing import TypeVar
 import msgspec
 
 from crawler.model import Claim, FailureKind
-from crawler.rules.logins import ENDS_MAX, paths_of
+from crawler.rules.login_pace import ENDS_MAX, paths_of
 
 FRESH_ANSWERS = 16  # after a login: until then it is sure to hold, and after a loss pages are requested one at a time
 FATES_MAX = 10_000  # URLs of which something is known

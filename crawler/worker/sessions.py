@@ -21,8 +21,9 @@ from crawler.frontier.owner import Frontier
 from crawler.membership.ownership import HeldPartitions
 from crawler.model import AckOutcome, Claim
 from crawler.rules.cookies import Cookie, Jar
-from crawler.rules.scope import SiteRules, UrlPattern
-from crawler.rules.urls import registrable_domain
+from crawler.rules.patterns import UrlPattern
+from crawler.rules.places import registrable_domain
+from crawler.rules.sites import SiteRules
 from crawler.runtime.process import tick, wall_s
 from crawler.settings import CookieSettings, SiteSettings
 from crawler.terminal.text import counted

@@ -8,7 +8,8 @@ from collections import OrderedDict
 from collections.abc import Collection, Sequence
 
 from crawler.model import Claim
-from crawler.rules.traps import NOTHING_LEARNED, Action, TrapRules, TrapState
+from crawler.rules.trap_verdict import Action, TrapRules
+from crawler.rules.traps import NOTHING_LEARNED, TrapState
 from crawler.settings import TrapSettings
 
 DOMAINS_MAX = 20_000  # of each kind: at most 1 KB each in msgpack, a few in Python

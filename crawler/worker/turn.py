@@ -15,7 +15,8 @@ from crawler.errors import EngineError, InvariantError
 from crawler.frontier.owner import Settlement
 from crawler.membership.ownership import HeldPartitions
 from crawler.model import Claim, Request
-from crawler.rules.health import TICK_MS, crash_action_of
+from crawler.rules.pace import TICK_MS
+from crawler.rules.poison import crash_action_of
 from crawler.rules.urls import origin_of
 from crawler.runtime.process import ENGINE_PAUSE_S
 from crawler.worker.counters import OpenClaims

@@ -30,8 +30,9 @@ from crawler.frontier.record import Crawls
 from crawler.frontier.stats import Stats, Totals
 from crawler.membership.ownership import HeldPartitions
 from crawler.membership.peers import Peers
-from crawler.rules.order import grown, is_left, is_within, room_of, share_of
-from crawler.rules.urls import host_of, label_of
+from crawler.rules.places import label_of
+from crawler.rules.remaining import grown, is_left, is_within, room_of, share_of
+from crawler.rules.urls import host_of
 from crawler.runtime.process import Gate, monotonic_ms, open_gate, tick, wall_s
 from crawler.settings import BudgetSettings, Settings
 from crawler.worker.counters import Counters

@@ -11,8 +11,8 @@ import msgspec
 from crawler.frontier.messages import QueueBatch
 from crawler.membership.ownership import HeldPartitions
 from crawler.model import CommitEntry
-from crawler.rules.order import FairTurns
-from crawler.rules.scope import of_queues
+from crawler.rules.sites import of_queues
+from crawler.rules.turns import FairTurns
 from crawler.runtime.process import monotonic_ms
 from crawler.settings import Settings
 from crawler.worker.activity import Activity

@@ -14,7 +14,7 @@ from crawler.frontier.owner import Ack, ClaimRequest, Fence, Frontier, Settlemen
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from crawler.model import Candidate, Claim, CommitEntry
-from crawler.rules.urls import Fingerprints
+from crawler.rules.places import Fingerprints
 
 SESSION = "bench"
 HASH_KEY = bytes(16)

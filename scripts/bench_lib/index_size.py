@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from crawler.archive import index
+from crawler.archive import index, index_writer
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.index_reader import IndexReader, find_url, index_bytes, segment_names
 from crawler.model import WarcLocation
@@ -42,7 +42,7 @@ def main(words: Sequence[str]) -> int:
         for _ in reader.entries():
             if reader.bytes_read > READ_BYTES:
                 break
-        lines = reader.bytes_read / index_bytes(folder) * len(names) * index.SEGMENT_LINES
+        lines = reader.bytes_read / index_bytes(folder) * len(names) * index_writer.SEGMENT_LINES
         cpu_s, seconds = time.process_time() - cpu_s, time.monotonic() - began
         print(f"lines in order         {seconds / lines * 1e6:8.2f} us each, {cpu_s / lines * 1e6:.2f} us of CPU, "
               f"{peak_mib() - before:.0f} MiB more memory")  # fmt: skip
@@ -53,18 +53,18 @@ def fill(folder: CrawlFolder, segments: int, distinct: int) -> None:
     rng, number = random.Random(1), 0
     for segment in range(distinct):
         lines = []
-        for _ in range(index.SEGMENT_LINES):
+        for _ in range(index_writer.SEGMENT_LINES):
             number += 1
             url = f"https://www.domain{rng.randrange(DOMAINS)}.example/section/{number % 99}/page-{number}"
             place = WarcLocation(
                 file=f"main-20260101000000000-{segment:012x}-00000.warc.gz", offset=number, length=9_000
             )
             lines.append(index.to_line(entry(number, url=url, warc=place)))
-        index.replace_segment(folder, folder.index / f"{segment:012x}-00000{index.SUFFIX}", sorted(lines))
+        index_writer.replace_segment(folder, folder.index / f"{segment:012x}-00000{index_writer.SUFFIX}", sorted(lines))
     for n in range(distinct, segments):
         serial, segment = divmod(n, distinct)
-        first = folder.index / f"{segment:012x}-00000{index.SUFFIX}"
-        os.link(first, first.with_name(f"{segment:012x}-{serial:05d}{index.SUFFIX}"))
+        first = folder.index / f"{segment:012x}-00000{index_writer.SUFFIX}"
+        os.link(first, first.with_name(f"{segment:012x}-{serial:05d}{index_writer.SUFFIX}"))
 
 
 def peak_mib() -> float:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from crawler.frontier.jobs import DUE_MAX, Jobs, StoredJob, job_id
 from crawler.frontier.runs import Runs
+from crawler.rules.cron import Schedule
 from crawler.rules.job_plan import Plan, RunResult, created, ended, plan
 from crawler.rules.jobs import JobSpec
-from crawler.rules.schedules import Schedule
 from scripts.bench_lib.frontier_session import FrontierSession
 
 PARTITIONS = 64

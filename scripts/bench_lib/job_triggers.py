@@ -18,8 +18,9 @@ from msgspec.structs import replace
 
 from crawler.engine.client import Engine
 from crawler.frontier.jobs import Jobs, StoredJob
-from crawler.rules.jobs import Row, State, run_id
-from crawler.rules.schedules import Schedule
+from crawler.rules.cron import Schedule
+from crawler.rules.job_runs import run_id
+from crawler.rules.jobs import Row, State
 from crawler.settings import load
 from scripts.bench_lib import arguments
 from scripts.bench_lib.frontier_session import FrontierSession, embedded_engine

@@ -22,7 +22,7 @@ from crawler.frontier.owner import Frontier
 from crawler.frontier.record import Keys
 from crawler.frontier.runs import Runs
 from crawler.membership.ownership import HeldPartitions
-from crawler.rules.jobs import RunCounts, RunRecord
+from crawler.rules.job_runs import RunCounts, RunRecord
 from crawler.runtime.process import monotonic_ms
 from crawler.settings import Settings
 from crawler.worker.job_runs import JobStore

@@ -16,7 +16,7 @@ from crawler.crawl.build import tune_process
 from crawler.engine.client import Engine
 from crawler.frontier.messages import ClaimReply
 from crawler.model import Candidate, Claim
-from crawler.rules.urls import partition_of
+from crawler.rules.places import partition_of
 from scripts.bench_lib import arguments
 from scripts.bench_lib.frontier_session import FrontierSession, candidate, claims_in, embedded_engine
 

@@ -19,7 +19,7 @@ from crawler.archive.spill_files import SpillFiles
 from crawler.frontier.owner import Settlement
 from crawler.frontier.spilling import Spilling
 from crawler.model import Claim, Request
-from crawler.rules.urls import partition_of
+from crawler.rules.places import partition_of
 from scripts.bench_lib import arguments
 from scripts.bench_lib.frontier_session import FrontierSession, candidate, claims_in, embedded_engine
 

@@ -17,9 +17,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 
-from crawler.rules import membership as ring_module
-from crawler.rules.membership import Ring, build, moves, share_changed
-from crawler.rules.urls import partition_of
+from crawler.rules import ring as ring_module
+from crawler.rules.places import partition_of
+from crawler.rules.ring import Ring, build, moves, share_changed
 from crawler.terminal.text import size, table
 from scripts.bench_lib import arguments
 

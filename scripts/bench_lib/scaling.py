@@ -34,7 +34,7 @@ from crawler.engine.embedded import EmbeddedEngine
 from crawler.errors import EngineDown
 from crawler.frontier.owner import Frontier
 from crawler.model import Candidate
-from crawler.rules.urls import partition_of
+from crawler.rules.places import partition_of
 from crawler.settings import load
 from scripts.bench_lib import arguments, plots
 from scripts.bench_lib.frontier_session import candidate, embedded_engine

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from crawler.archive.index import IndexWriter
-from crawler.archive.warc import WarcWriter
+from crawler.archive.index_writer import IndexWriter
+from crawler.archive.warc_writer import WarcWriter
 from crawler.frontier.owner import Frontier
 from crawler.worker import parse
 from crawler.worker.router import Router

@@ -21,7 +21,7 @@ import hiredis
 from crawler.crawl import build, opening
 from crawler.crawl.url_input import GivenUrl
 from crawler.frontier import record
-from crawler.membership import peers
+from crawler.membership import node_names
 from crawler.runtime.process import PHASE
 from crawler.settings import Settings, load
 from crawler.worker import parse, vitals
@@ -209,7 +209,7 @@ def _steady() -> Iterator[None]:
         (record, "secrets", tokens),
         (opening, "host_id", lambda: "work"),
         (build, "host_id", lambda: "work"),
-        (peers, "host_id", lambda: "work"),
+        (node_names, "host_id", lambda: "work"),
         (build, "CachingResolver", lambda settings, *, allow_private, clock: _Names()),  # noqa: ARG005
         (build, "tune_process", lambda: None),
         (vitals, "process_cpu_s", lambda: 0.0),

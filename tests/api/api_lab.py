@@ -16,7 +16,7 @@ from crawler.api.problem import Limits
 from crawler.api.server import Listening, serving
 from crawler.crawl.opening import OpenCrawl
 from crawler.frontier.api_tokens import ApiTokens, Role
-from crawler.views.figures import Overview
+from crawler.views.snapshot import Overview
 from tests.support.engine import Engine
 from tests.views.views_lab import seeded
 

@@ -14,7 +14,7 @@ from crawler.frontier.owner import Fence
 from crawler.rules.job_plan import Plan, RunResult, ended, plan
 from crawler.rules.jobs import Row, State
 from crawler.runtime.process import wall_s
-from crawler.views.commands import set_weight
+from crawler.views.users import set_weight
 from tests.api.api_lab import PROBLEM, Served
 from tests.api.scraped_crawl import values_of
 

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from crawler.crawl.opening import member_of
 from crawler.frontier.leases import Takeover, Takeovers
-from crawler.views.ring import ring_of
+from crawler.views.shares import ring_of
 from tests.api.api_lab import Served
 
 

@@ -12,7 +12,8 @@ from crawler.api import handlers, jobs
 from crawler.api.problem import Problem
 from crawler.api.routes import ROUTES
 from crawler.errors import EngineDown
-from crawler.views import overview as overview_service
+from crawler.views import whole
+from crawler.views import whole as overview_service
 from tests.api.api_lab import PROBLEM, Served, served, served_crawl
 from tests.support.engine import Engine, running_engine
 from tests.support.patience import PATIENCE_S
@@ -28,7 +29,7 @@ def checked(found: Any, status: int, *words: str) -> None:
 
 async def test_numbers_are_those_of_the_service(api: Served) -> None:
     status, found = await api.get("/v1/totals")
-    expected = msgspec.to_builtins(await overview_service.totals(api.crawl))
+    expected = msgspec.to_builtins(await whole.totals(api.crawl))
     assert (status, found) == (200, expected)
     _, overview = await api.get("/v1/overview")
     assert (overview["added"], overview["pending"], overview["state"]) == (len(URLS), len(URLS), "idle")

@@ -11,7 +11,7 @@ import pytest
 from crawler.api.problem import Limits
 from crawler.frontier.api_answers import ANSWERS_MAX, BODY_MAX, KEPT_S, ApiAnswers, StoredAnswer
 from crawler.frontier.api_tokens import Role
-from crawler.views import commands
+from crawler.views import operator
 from tests.api.api_lab import Served, served
 from tests.support.engine import Engine
 from tests.support.patience import PATIENCE_S
@@ -191,13 +191,13 @@ async def test_the_same_key_for_another_request_is_422(api: Served, token: dict[
 async def test_a_key_whose_request_runs_is_409_and_one_that_failed_is_free(
     api: Served, token: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keyed, gate, pause = token | {"Idempotency-Key": "k1"}, asyncio.Event(), commands.pause
+    keyed, gate, pause = token | {"Idempotency-Key": "k1"}, asyncio.Event(), operator.pause
 
     async def slow(*arguments: object, **more: object) -> object:
         await gate.wait()
         return await pause(*arguments, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(commands, "pause", slow)
+    monkeypatch.setattr(operator, "pause", slow)
     async with asyncio.TaskGroup() as group:
         first = group.create_task(api.send("POST", PAUSE, keyed))
         async with asyncio.timeout(PATIENCE_S):
@@ -240,13 +240,13 @@ async def test_answers_are_kept_for_a_day_and_not_more_than_some(api: Served) ->
 async def test_an_answer_that_is_too_long_to_keep_is_not_repeated(
     api: Served, token: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pause = commands.pause
+    pause = operator.pause
 
     async def long(*arguments: object, **more: object) -> object:
         found = await pause(*arguments, **more)  # type: ignore[arg-type]
         return msgspec.structs.replace(found, text="x" * BODY_MAX)
 
-    monkeypatch.setattr(commands, "pause", long)
+    monkeypatch.setattr(operator, "pause", long)
     keyed = token | {"Idempotency-Key": "k1"}
     assert (await api.send("POST", PAUSE, keyed))[0] == 200
     assert (await api.send("POST", PAUSE, keyed))[0] == 409

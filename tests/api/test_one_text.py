@@ -15,11 +15,11 @@ from crawler.crawl.opening import make_seeder
 from crawler.crawl.url_input import GivenUrl
 from crawler.frontier.members import Member
 from crawler.frontier.operator_log import Actor, Via
-from crawler.rules.jobs import JobPatch
+from crawler.rules.job_text import JobPatch
 from crawler.tui.app import TopApp
 from crawler.tui.source import CrawlSource
 from crawler.tui.views import DetailView
-from crawler.views import commands, jobs
+from crawler.views import jobs, operator
 from tests.api.api_lab import Served, served
 from tests.support.chromium import chromium, needs_chromium
 from tests.support.engine import Engine
@@ -46,8 +46,8 @@ async def told(folder: Path, engine: Engine) -> AsyncIterator[Served]:
         seeds = [GivenUrl("test", url) for url in given]
         seeds.append(GivenUrl("test", "https://waiting.example/", visible_at=time.time() + IN_A_DAY_S))
         await make_seeder(crawl).add_all(seeds)
-        await commands.pause(crawl, "paused.example", actor=ANN)
-        await commands.block(crawl, "deferred.example", actor=ANN)
+        await operator.pause(crawl, "paused.example", actor=ANN)
+        await operator.block(crawl, "deferred.example", actor=ANN)
         spec = JobPatch(execution_interval="PT3H", depth=2, overlap="queue").applied(None, int(time.time()))
         await jobs.add_job(crawl, "ann", "news", spec, ["https://news.example/"], actor=ANN)
         member = Member(session=crawl.session, node="n", counter=1, state="alive", started_at=time.time())

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from crawler.archive.folder import CrawlFolder, open_or_create
-from crawler.archive.warc import WarcWriter
+from crawler.archive.warc_writer import WarcWriter
 from crawler.model import CommitEntry, ItemsLocation, Response, WarcLocation
 from crawler.settings import ArchiveSettings
 

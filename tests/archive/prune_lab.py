@@ -5,13 +5,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crawler.archive.folder import CrawlFolder
-from crawler.archive.index import IndexWriter
 from crawler.archive.index_reader import IndexReader
+from crawler.archive.index_writer import IndexWriter
 from crawler.archive.items import ItemFiles, ItemWriter
-from crawler.archive.prune import Planner, PruneWork, Step, no_step
-from crawler.archive.prune_records import Figures, Journal, PruneRule
+from crawler.archive.prune import Planner
+from crawler.archive.prune_journal import Figures, Journal
+from crawler.archive.prune_records import PruneRule
+from crawler.archive.prune_steps import PruneWork, Step, no_step
 from crawler.archive.repair import Flaw, IndexLine, walk_lines, walk_responses
-from crawler.archive.warc import read_record
+from crawler.archive.warc_reader import read_record
 from crawler.model import CommitEntry
 from tests.archive.archive_samples import AT, entry, folder_in, response, writer_in
 

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from crawler.archive.folder import CrawlFolder
-from crawler.archive.index import IndexWriter
+from crawler.archive.index_writer import IndexWriter
 from crawler.archive.repair import ArchivedResponse, Flaw, IndexLine, walk_lines, walk_responses, warc_names
-from crawler.archive.warc import payload_digest, read_record
+from crawler.archive.warc import payload_digest
+from crawler.archive.warc_reader import read_record
 from crawler.model import WarcLocation
 from tests.archive.archive_samples import entry, folder_in, response, writer_in
 

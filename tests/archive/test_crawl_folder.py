@@ -17,17 +17,8 @@ from archive_samples import folder_in
 import crawler
 from crawler.archive import folder as folder_module
 from crawler.archive.crawl_binding import FILE, Bound, bind, bound_to
-from crawler.archive.folder import (
-    Holder,
-    Life,
-    SessionLock,
-    is_abandoned,
-    life_at,
-    life_of,
-    open_existing,
-    open_or_create,
-    sessions,
-)
+from crawler.archive.folder import Holder, Life, life_at, open_existing, open_or_create
+from crawler.archive.session_locks import SessionLock, is_abandoned, life_of, sessions
 from crawler.errors import ArchiveError, ConflictError, UsageError
 
 
@@ -204,7 +195,7 @@ def test_a_killed_process_is_proven_dead_at_once_though_a_zombie_of_it_remains(t
     program = (
         "import sys, time\n"
         "from crawler.archive.folder import open_existing\n"
-        "from crawler.archive.folder import SessionLock\n"
+        "from crawler.archive.session_locks import SessionLock\n"
         "lock = SessionLock(open_existing(sys.argv[1]), 'bb22')\n"
         "print('locked', flush=True)\n"
         "time.sleep(60)\n"

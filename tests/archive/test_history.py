@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.archive import history
-from crawler.archive.folder import SessionLock
 from crawler.archive.history import (
     TIMES,
     Attempt,
@@ -26,6 +25,7 @@ from crawler.archive.history import (
     to_attempt,
     to_line,
 )
+from crawler.archive.session_locks import SessionLock
 from crawler.errors import ArchiveError
 
 BYTES_MAX = 64_000  # segments of 1,000 bytes: three lines or so

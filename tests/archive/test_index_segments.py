@@ -16,18 +16,9 @@ from archive_samples import AT, archived, entry, folder_in
 from crawler.archive import appender, index_reader
 from crawler.archive.checked_lines import with_checksum, without_checksum
 from crawler.archive.folder import CrawlFolder
-from crawler.archive.index import (
-    IndexWriter,
-    change_lines,
-    is_footer,
-    pruned,
-    seal,
-    serials_missing,
-    surt,
-    to_entry,
-    to_line,
-)
+from crawler.archive.index import is_footer, pruned, surt, to_entry, to_line
 from crawler.archive.index_reader import IndexReader, MissingFile, find_url, read_entries
+from crawler.archive.index_writer import IndexWriter, change_lines, seal, serials_missing
 from crawler.archive.repair import Flaw, recover_open_files, walk_lines
 from crawler.errors import ArchiveError, ConflictError
 from crawler.model import CommitEntry, WarcLocation

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawler.archive.folder import CrawlFolder
-from crawler.archive.index import IndexWriter
 from crawler.archive.index_reader import Place, new_chunks
+from crawler.archive.index_writer import IndexWriter
 
 
 class Reader:

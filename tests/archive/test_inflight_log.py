@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.folder import SessionLock, open_or_create
+from crawler.archive.folder import open_or_create
 from crawler.archive.inflight_log import SUFFIX, Aside, InflightLog, InflightMark, dead_sessions, loop_line
+from crawler.archive.session_locks import SessionLock
 
 PROGRAM = """
 import os, signal, sys
 from crawler.archive.folder import open_existing
 from crawler.archive.inflight_log import Aside, InflightLog
-from crawler.archive.folder import SessionLock
+from crawler.archive.session_locks import SessionLock
 folder = open_existing(sys.argv[1])
 lock, log = SessionLock(folder, "ann"), InflightLog(folder, "ann", slots=4)
 waits, ran, runs, threaded = (log.mark() for _ in range(4))

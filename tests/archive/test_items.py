@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from crawler.archive import index as cdxj
 from crawler.archive.folder import CrawlFolder
-from crawler.archive.index import IndexWriter
 from crawler.archive.index_reader import MissingFile
+from crawler.archive.index_writer import IndexWriter
 from crawler.archive.items import ItemFiles, ItemReader, ItemWriter, items_of
 from crawler.archive.repair import Recovered, recover_open_files
 from crawler.errors import ArchiveError

@@ -11,11 +11,11 @@ import pytest
 from crawler.archive import told_log
 from crawler.archive.appender import Appender
 from crawler.archive.folder import CrawlFolder, archive_error
-from crawler.archive.index import IndexWriter
 from crawler.archive.index_reader import IndexReader
+from crawler.archive.index_writer import IndexWriter
 from crawler.archive.items import ItemFiles, ItemWriter
 from crawler.archive.told_log import Told, ToldLog, told_in
-from crawler.archive.warc import read_record
+from crawler.archive.warc_reader import read_record
 from crawler.errors import ArchiveError, NoRoomError
 from tests.archive.archive_samples import entry, folder_in, response, writer_in
 

@@ -6,7 +6,7 @@ import pytest
 from archive_samples import AT, folder_in
 
 from crawler.archive.history import Attempt, Became, HistoryWriter, attempts, segments
-from crawler.archive.prune import prune_attempts
+from crawler.archive.prune_attempts import prune_attempts
 from crawler.archive.prune_records import PruneRule
 
 

@@ -12,11 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prune_lab import Archive, Killed, Page, archive, judge, leftovers, prune, records_on_disk, work
 
-from crawler.archive import prune as pruning
+from crawler.archive import prune as prune_module
+from crawler.archive import prune_steps
 from crawler.archive.folder import open_existing
-from crawler.archive.index import IndexWriter
-from crawler.archive.index_reader import ReadMarks
-from crawler.archive.prune_records import Journal, PruneRule, Scratch, runs_beyond
+from crawler.archive.index_writer import IndexWriter
+from crawler.archive.prune_index import Scratch
+from crawler.archive.prune_journal import Journal
+from crawler.archive.prune_records import PruneRule, runs_beyond
+from crawler.archive.read_segments import ReadMarks
 from crawler.archive.repair import ArchivedResponse, walk_responses
 from crawler.errors import ArchiveError, ConflictError
 
@@ -132,7 +135,7 @@ def test_what_was_pruned_can_be_pruned_again_and_again(tmp_path: Path) -> None:
 def test_a_prune_killed_at_any_step_loses_nothing_and_the_next_one_completes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pruning, "BATCH_BYTES", 2_500)  # several batches of one or two files
+    monkeypatch.setattr(prune_module, "BATCH_BYTES", 2_500)  # several batches of one or two files
     made = archive(tmp_path / "a", pages(24), file_bytes=1_500)
     rule, reached = PruneRule(before=AT + 20, domain="d1.test"), list[str]()
     prune(archive(tmp_path / "b", pages(24), file_bytes=1_500).folder, rule, step=reached.append)
@@ -325,7 +328,7 @@ def test_a_disk_without_room_for_what_stays_is_told_and_gets_its_room_back(
         free = 1_000
 
     with monkeypatch.context() as patched:
-        patched.setattr(pruning.shutil, "disk_usage", lambda _: Usage)
+        patched.setattr(prune_steps.shutil, "disk_usage", lambda _: Usage)
         with pytest.raises(ArchiveError, match="make room"):
             prune(made.folder, PruneRule(domain="d1.test"))
     assert [path for path in made.folder.warc.iterdir() if path.suffix == ".pruning"] == []

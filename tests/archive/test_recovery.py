@@ -7,11 +7,13 @@ from pathlib import Path
 from archive_samples import entry, folder_in, response, writer_in
 from warcio.archiveiterator import ArchiveIterator
 
-from crawler.archive.folder import CrawlFolder, SessionLock, is_abandoned
-from crawler.archive.index import IndexWriter, with_footer
+from crawler.archive.folder import CrawlFolder
+from crawler.archive.index import with_footer
 from crawler.archive.index_reader import read_entries
+from crawler.archive.index_writer import IndexWriter
 from crawler.archive.repair import Recovered, recover_open_files, whole_member_after
-from crawler.archive.warc import read_record
+from crawler.archive.session_locks import SessionLock, is_abandoned
+from crawler.archive.warc_reader import read_record
 from crawler.model import WarcLocation
 from tests.support.growth import LINEAR_MAX, growth
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from crawler.archive.folder import CrawlFolder, open_or_create
-from crawler.archive.journals import SeedJournal, SeedLine, journals_in
+from crawler.archive.job_journal import journals_in
+from crawler.archive.seed_journal import SeedJournal, SeedLine
 from crawler.errors import ArchiveError
 
 

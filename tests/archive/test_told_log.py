@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.folder import CrawlFolder, SessionLock, open_or_create
+from crawler.archive.folder import CrawlFolder, open_or_create
+from crawler.archive.session_locks import SessionLock
 from crawler.archive.told_log import FILE_MS, FILES, Told, ToldLog, left_behind, told_in
 from crawler.errors import ArchiveError
 

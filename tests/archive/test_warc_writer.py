@@ -15,7 +15,8 @@ from warcio.archiveiterator import ArchiveIterator
 from warcio.checker import Checker
 
 from crawler.archive import appender, warc
-from crawler.archive.warc import read_record, response_record, stored_response
+from crawler.archive.warc import response_record
+from crawler.archive.warc_reader import read_record, stored_response
 from crawler.errors import ArchiveError
 from crawler.model import WarcLocation
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import redis
 
-from crawler.rules.urls import partition_of
+from crawler.rules.places import partition_of
 from tests.chaos import judging
 from tests.chaos.fleet import Incident
 from tests.chaos.judging import Takeover

@@ -23,7 +23,8 @@ from crawler.crawl.url_input import GivenUrl
 from crawler.engine.client import Engine as Connection
 from crawler.frontier.record import Crawls, Keys
 from crawler.frontier.scripts import library
-from crawler.rules.urls import Fingerprints, host_of, partition_of, registrable_domain
+from crawler.rules.places import Fingerprints, partition_of, registrable_domain
+from crawler.rules.urls import host_of
 from tests.crawl.harness import lab_names, settings_of
 from tests.support.engine import Engine, running_engine
 from tests.support.serving import GeneratedSite, serve_web

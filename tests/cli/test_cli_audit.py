@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
-from crawler.archive.folder import SessionLock, open_existing
+from crawler.archive.folder import open_existing
 from crawler.archive.index import with_footer
-from crawler.archive.journals import Journal, SeedLine
+from crawler.archive.journals import Journal
+from crawler.archive.seed_journal import SeedLine
+from crawler.archive.session_locks import SessionLock
 from crawler.audit import judge_frontier
 from crawler.cli import folder
 from crawler.cli.main import main

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from crawler.archive.warc import StoredResponse
+from crawler.archive.warc_reader import StoredResponse
 from crawler.audit.judge_links import CrawlRules, LinkReader
 from crawler.audit.ledger import Commit
 from crawler.frontier.record import CrawlRecord, ScopeHistory

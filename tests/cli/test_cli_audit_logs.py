@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from crawler.audit.findings import Report, report_text
+from crawler.audit.findings import Report
 from crawler.audit.judge_politeness import Delays, StoredDelays, judge_queue
-from crawler.audit.judges import OriginRobots, judge_request
+from crawler.audit.judge_robots import OriginRobots, judge_request
 from crawler.audit.ledger import LoggedRequest, page_of
+from crawler.audit.report import report_text
 from crawler.audit.requests import LogLine, check_format, lacks_host, parse_line, read_log
 from crawler.errors import UsageError
 from crawler.rules.robots import RobotsRules

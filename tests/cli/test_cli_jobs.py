@@ -17,7 +17,8 @@ from crawler.rules.job_plan import Plan
 from crawler.rules.jobs import Row, State
 from crawler.runtime.process import wall_s
 from crawler.settings import load
-from crawler.views.job_view import history_row, history_table
+from crawler.views.job_lines import history_table
+from crawler.views.job_view import history_row
 from crawler.worker import clock_check
 from tests.cli.cli_lab import exit_code
 from tests.support.engine import Engine

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from crawler.archive.folder import CrawlFolder
-from crawler.archive.index import IndexWriter
+from crawler.archive.index_writer import IndexWriter
 from crawler.archive.warc_web import RecordedWeb
 from crawler.cli.main import main
 from crawler.crawl.url_files import STDIN, bytes_of

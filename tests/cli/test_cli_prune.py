@@ -8,10 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from crawler.archive.folder import SessionLock, open_existing
-from crawler.archive.index import replace_segment, to_entry, to_line
+from crawler.archive.folder import open_existing
+from crawler.archive.index import to_entry, to_line
+from crawler.archive.index_writer import replace_segment
+from crawler.archive.session_locks import SessionLock
 from crawler.cli.main import main
-from crawler.rules.jobs import RunRecord, RunSpec, home_of, run_id
+from crawler.rules.job_runs import RunRecord, RunSpec, home_of, run_id
 from crawler.runtime.process import VARIABLE
 from tests.cli.cli_lab import HOST, crawler, small_site
 from tests.cli.operate_lab import Lab

@@ -15,10 +15,11 @@ from crawler.engine.client import Engine as Door
 from crawler.frontier.members import Member, Members
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
-from crawler.rules.urls import partition_of
+from crawler.rules.places import partition_of
 from crawler.settings import Settings, load
-from crawler.views.ring import RingMembers, Shard, disagreeing, members
+from crawler.views.ring import RingMembers, Shard
 from crawler.views.ring_text import members_text
+from crawler.views.shares import disagreeing, members
 from tests.cli.cli_lab import exit_code
 from tests.support.cluster import Cluster
 from tests.support.engine import Engine

@@ -15,7 +15,7 @@ from crawler.errors import NotReachedError, UsageError
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from crawler.frontier.supervisors import ScaleRequest, SupervisorChild, SupervisorRecord, SupervisorRecords
-from crawler.membership.peers import host_id
+from crawler.membership.node_names import host_id
 from crawler.supervisor import scale_requests
 from crawler.supervisor.child import ChildState
 from crawler.supervisor.scale_requests import GONE, SILENT, SupervisorStatus, look, picked

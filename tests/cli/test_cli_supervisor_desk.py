@@ -13,7 +13,7 @@ from crawler.frontier.members import Member, Members
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from crawler.frontier.supervisors import ScaleRequest, SupervisorRecord, SupervisorRecords
-from crawler.membership.peers import host_id
+from crawler.membership.node_names import host_id
 from crawler.settings import MembershipSettings
 from crawler.supervisor.child import ChildState
 from crawler.supervisor.supervisor import SupervisorControl

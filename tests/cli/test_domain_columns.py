@@ -4,7 +4,8 @@ import pytest
 
 from crawler.frontier.series import Rates
 from crawler.terminal.text import fitted
-from crawler.views.figures import COLUMNS, NAME_WIDTH_MAX, DomainState, domain_grid
+from crawler.views.columns import COLUMNS, NAME_WIDTH_MAX, domain_grid
+from crawler.views.figures import DomainState
 from crawler.views.report import domain_table
 from tests.support.views import domain
 

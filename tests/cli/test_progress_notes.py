@@ -10,19 +10,10 @@ from crawler.frontier.series import Sample, Samples
 from crawler.rules.shapes import HINT_MS, PAGES_MIN
 from crawler.runtime.process import monotonic_ms
 from crawler.terminal.text import failure_reason
-from crawler.views.figures import CrawlState, JobsAhead, jobs_ahead
-from crawler.views.overview import (
-    PlainLines,
-    Shown,
-    left_s,
-    left_text,
-    notes,
-    overview_parts,
-    sentence,
-    stall_text,
-    state_text,
-    still_s,
-)
+from crawler.views.headline import notes, overview_parts, sentence, state_text
+from crawler.views.live import PlainLines, Shown
+from crawler.views.overview import left_s, left_text, stall_text, still_s
+from crawler.views.snapshot import CrawlState, JobsAhead, jobs_ahead
 from crawler.worker.counters import ERROR_MAX, ERROR_SHOWN_S, Counters, LastError, OpenClaims
 from tests.support.views import NOW, overview, snapshot
 

@@ -19,7 +19,7 @@ from crawler.crawl.url_input import GivenUrl
 from crawler.frontier.stats import Totals
 from crawler.recovery.rebuild import Rebuild
 from crawler.recovery.replay import RebuildReport
-from crawler.rules.text import SILENT, Meter
+from crawler.rules.progress import SILENT, Meter
 from crawler.settings import Settings
 from tests.crawl.harness import Crawled, crawl, entries_of, settings_of
 from tests.frontier.raw import dump

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from crawler.cli.main import main
-from crawler.rules.health import CrashAction
+from crawler.rules.poison import CrashAction
 from crawler.worker.turn import Turn
 from tests.cli.cli_lab import HOST, page
 from tests.crawl.harness import crawl, settings_of

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from crawler.archive.folder import SessionLock
+from crawler.archive.session_locks import SessionLock
 from crawler.crawl.build import Instance, open_instance
 from crawler.crawl.opening import OpenCrawl, make_seeder, member_of_command, open_crawl
 from crawler.crawl.url_input import GivenUrl

@@ -13,7 +13,8 @@ from crawler.cli.main import main
 from crawler.crawl.opening import make_router, open_crawl
 from crawler.crawl.terms import change
 from crawler.settings import Settings
-from crawler.views.explain import explain, verdict
+from crawler.views.facts import explain
+from crawler.views.reasons import verdict
 from crawler.views.summary import summary
 from crawler.worker.runs_known import RunBook
 from crawler.worker.traps_learned import TrapMemory

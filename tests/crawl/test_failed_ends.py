@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.warc import WarcWriter
+from crawler.archive.warc_writer import WarcWriter
 from crawler.errors import ArchiveError, InvariantError
 from crawler.membership.ownership import Ownership
 from crawler.worker.archive import ArchiveStage

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from crawler.archive.warc import WarcWriter
+from crawler.archive.warc_writer import WarcWriter
 from crawler.errors import ArchiveError, InvariantError
 from crawler.model import FailureKind
 from crawler.rules.robots import RobotsRules

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from crawler.crawl.build import Instance
-from crawler.rules import order
+from crawler.rules import introductions
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.engine import Engine
 from tests.support.serving import serve_resources
@@ -32,7 +32,7 @@ def web() -> dict[tuple[str, str], Resource]:
 async def test_an_innocent_site_is_crawled_while_others_would_fill_the_engine(
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(order, "BURST_BYTES", 1 << 20)
+    monkeypatch.setattr(introductions, "BURST_BYTES", 1 << 20)
     with contextlib.closing(engine.client()) as client:
         idle = int(client.info("memory")["used_memory"])
         used: list[int] = []

@@ -14,7 +14,7 @@ from crawler.crawl.opening import open_crawl
 from crawler.frontier.deferred import CRAWL_URLS
 from crawler.settings import Settings
 from crawler.views.losses import Kind, Loss
-from crawler.views.overview import losses
+from crawler.views.whole import losses
 from tests.cli.cli_lab import HOST, in_process, page
 from tests.crawl.failing_lab import KINDS, NAMES, SCALE, failing_servers
 from tests.crawl.harness import crawl, settings_of

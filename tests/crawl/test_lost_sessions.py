@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from crawler import Crawler, Page
-from crawler.rules import logins
+from crawler.rules import login_pace
 from crawler.testing import Answer, Asked, crawl, serve
 from crawler.worker.login import Attempt, Logins
 from crawler.worker.sessions import Session, Sessions
@@ -107,7 +107,7 @@ def test_few_logins_and_all_pages(name: str) -> None:
     reasons = {reason.partition(" ")[0] for reason in found.dead.values()}
     assert reasons <= ({"login_required"} if case.does == "wants" else {"ends_session"})
     assert site.logins <= case.logins, (site.logins, found.dead)
-    assert site.logins <= logins.LOGINS_AN_HOUR
+    assert site.logins <= login_pace.LOGINS_AN_HOUR
 
 
 def test_few_logins_where_nothing_but_such_urls_is_left() -> None:
@@ -124,8 +124,8 @@ def test_few_logins_where_nothing_but_such_urls_is_left() -> None:
 def ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     """An hour has five looks at the clock, and one login."""
     clock = itertools.count(1)
-    monkeypatch.setattr(logins, "LOGINS_AN_HOUR", 1)
-    monkeypatch.setattr(logins, "HOUR_MS", 5)
+    monkeypatch.setattr(login_pace, "LOGINS_AN_HOUR", 1)
+    monkeypatch.setattr(login_pace, "HOUR_MS", 5)
     monkeypatch.setattr(Sessions, "now_ms", lambda *_: next(clock))
 
 
@@ -154,13 +154,13 @@ def test_a_site_that_is_full_for_three_hours_is_blocked(caplog: pytest.LogCaptur
 async def test_the_limit_is_of_a_site_without_the_first_login_of_each_named_session(
     monkeypatch: pytest.MonkeyPatch, named: list[str], waits: bool
 ) -> None:
-    monkeypatch.setattr(logins, "LOGINS_AN_HOUR", 1)
-    records = dict[str, logins.LoginRecord]()
+    monkeypatch.setattr(login_pace, "LOGINS_AN_HOUR", 1)
+    records = dict[str, login_pace.LoginRecord]()
 
-    async def login_record(site: str) -> logins.LoginRecord:
-        return records.get(site, logins.LoginRecord())
+    async def login_record(site: str) -> login_pace.LoginRecord:
+        return records.get(site, login_pace.LoginRecord())
 
-    async def note_logins(site: str, record: logins.LoginRecord) -> None:
+    async def note_logins(site: str, record: login_pace.LoginRecord) -> None:
         records[site] = record
 
     stub: Any = SimpleNamespace(now_ms=lambda _session: 1000)

@@ -12,7 +12,7 @@ from crawler.cli.main import main
 from crawler.crawl.opening import open_crawl
 from crawler.settings import Settings
 from crawler.views.losses import Kind
-from crawler.views.overview import losses
+from crawler.views.whole import losses
 from tests.crawl.harness import crawl, entries_of, settings_of
 from tests.support.hostile_server import Close, HostileServer, Step
 

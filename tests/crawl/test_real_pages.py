@@ -7,7 +7,7 @@ import pytest
 from warcio.archiveiterator import ArchiveIterator
 
 from crawler.archive.folder import open_existing
-from crawler.archive.warc import read_record
+from crawler.archive.warc_reader import read_record
 from tests.crawl.harness import crawl, settings_of
 from tests.support.reach import reach_of_folder
 from tests.support.serving import serve_directory

@@ -17,7 +17,7 @@ from crawler.frontier.members import Member
 from crawler.frontier.owner import Frontier
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.restore import Restoring
-from crawler.membership.peers import check_no_instance_runs
+from crawler.membership.node_names import check_no_instance_runs
 from crawler.settings import MembershipSettings
 from tests.crawl.harness import crawl, lab_names
 from tests.crawl.rebuild_lab import (

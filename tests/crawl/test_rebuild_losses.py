@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from crawler.archive.crawl_binding import FILE
-from crawler.archive.index import IndexWriter
-from crawler.archive.warc import read_record
+from crawler.archive.index_writer import IndexWriter
+from crawler.archive.warc_reader import read_record
 from crawler.crawl.opening import make_router, make_seeder, open_crawl
 from crawler.errors import ArchiveError, ConflictError
-from crawler.views.overview import losses
+from crawler.views.whole import losses
 from tests.archive.archive_samples import response, writer_in
 from tests.crawl.harness import crawl, entries_of, lab_names
 from tests.crawl.rebuild_lab import (

@@ -9,7 +9,7 @@ import pytest
 from crawler.crawl.opening import bound_of, make_seeder, open_crawl
 from crawler.frontier.record import record_of
 from crawler.frontier.stats import SEED_LED_AWAY
-from crawler.views.explain import explain
+from crawler.views.facts import explain
 from crawler.views.losses import losses_of
 from crawler.views.summary import summary
 from tests.crawl.harness import crawl, lab_names

@@ -11,16 +11,16 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.archive.folder import open_existing
-from crawler.archive.index import change_lines
 from crawler.archive.index_reader import IndexReader
+from crawler.archive.index_writer import change_lines
 from crawler.crawl.opening import open_crawl
 from crawler.errors import ArchiveError, ConflictError
 from crawler.frontier.operator_log import Actor, Via
 from crawler.handlers.load_app import load_app
 from crawler.model import FailureKind
-from crawler.rules.jobs import run_id
+from crawler.rules.job_runs import run_id
 from crawler.views import rehandling
-from crawler.views.dead_letters import LetterFilter, retry
+from crawler.views.dead_letter_changes import LetterFilter, retry
 from crawler.views.pruning import Wanted, prune
 from crawler.views.rehandling import RehandleResult, rehandle
 from tests.crawl.handlers_lab import HOST, Lab, asked, lab, page

@@ -11,7 +11,7 @@ from crawler import Crawler, Page
 from crawler.archive.folder import open_existing
 from crawler.archive.index_reader import read_entries
 from crawler.archive.repair import ArchivedResponse, walk_responses
-from crawler.archive.warc import members
+from crawler.archive.warc_reader import members
 from crawler.outputs.records import page_record
 from crawler.testing import Answer, Asked, crawl, serve
 from crawler.testing.web_server import ServedWeb

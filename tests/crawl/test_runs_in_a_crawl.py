@@ -14,9 +14,10 @@ from crawler.crawl.opening import OpenCrawl, make_seeder, open_crawl
 from crawler.errors import NotMetError
 from crawler.frontier.operator_log import Actor, Via
 from crawler.model import CommitEntry
-from crawler.rules.jobs import RunCounts
-from crawler.views.explain import explain, explanation, state_of
+from crawler.rules.job_runs import RunCounts
+from crawler.views.facts import explain
 from crawler.views.pruning import Wanted, prune
+from crawler.views.reasons import explanation, state_of
 from crawler.worker import job_runs
 from tests.crawl import handlers_lab
 from tests.crawl.handlers_lab import HOST, page

@@ -11,7 +11,8 @@ from crawler.crawl.build import open_instance
 from crawler.crawl.opening import make_seeder, open_crawl
 from crawler.crawl.url_input import GivenUrl
 from crawler.settings import Settings
-from crawler.views.explain import explain, record_of
+from crawler.views.facts import explain
+from crawler.views.reasons import record_of
 from crawler.worker import claim
 from crawler.worker.finish import FinishWatcher
 from tests.cli.cli_lab import HOST, page

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from crawler.archive.journals import SeedJournal, SeedLine
+from crawler.archive.seed_journal import SeedJournal, SeedLine
 from crawler.crawl.opening import OpenCrawl, make_seeder, open_crawl
 from crawler.crawl.url_input import GivenUrl
 from crawler.errors import ConflictError, EngineDown

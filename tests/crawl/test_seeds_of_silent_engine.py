@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from crawler.archive.journals import SeedJournal
+from crawler.archive.seed_journal import SeedJournal
 from crawler.crawl.opening import make_seeder, open_crawl
 from crawler.crawl.url_input import GivenUrl
 from crawler.errors import EngineDown, EngineFull

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import pytest
 
 from crawler.archive.folder import CrawlFolder, open_or_create
-from crawler.archive.index import IndexWriter, change_lines
 from crawler.archive.index_reader import segment_names
+from crawler.archive.index_writer import IndexWriter, change_lines
 from crawler.cli.main import main
 from crawler.crawl import set_back
 from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.crawl.set_back import check_set_back
 from crawler.errors import ConflictError
 from crawler.model import CommitEntry
-from crawler.rules.urls import partition_of
+from crawler.rules.places import partition_of
 from crawler.settings import Settings
 from tests.crawl.harness import settings_of
 from tests.crawl.rebuild_lab import rebuild

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from crawler.archive.folder import open_existing
-from crawler.audit.findings import violations_text
 from crawler.audit.judge_links import CrawlRules
+from crawler.audit.report import violations_text
 from crawler.audit.run_audit import Subject, WebLogs, audit
 from crawler.crawl.build import Instance
 from crawler.crawl.opening import OpenCrawl, open_crawl

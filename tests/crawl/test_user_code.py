@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from crawler.handlers import run
+from crawler.handlers import loop_end
 from tests.crawl.handlers_lab import HOST, Lab, lab, page
 from tests.crawl.harness import crawl
 from tests.support.serving import serve_resources
@@ -61,7 +61,7 @@ async def others(page):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "GRACE_S", 0.05)
+    monkeypatch.setattr(loop_end, "GRACE_S", 0.05)
 
 
 async def crawled(tmp_path: Path, app: str, **options: Any) -> Lab:

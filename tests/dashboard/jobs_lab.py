@@ -9,9 +9,11 @@ from msgspec.structs import replace
 
 from crawler.crawl.opening import OpenCrawl
 from crawler.frontier.operator_log import Actor, Via
+from crawler.rules.cron import schedule_of
 from crawler.rules.job_plan import Plan
-from crawler.rules.jobs import JobSpec, Outcome, Row, RunSpec, SchedulePatch, State, run_id
-from crawler.rules.schedules import schedule_of
+from crawler.rules.job_runs import RunSpec, run_id
+from crawler.rules.job_text import SchedulePatch
+from crawler.rules.jobs import JobSpec, Outcome, Row, State
 from crawler.runtime.process import wall_s
 from crawler.views import jobs
 from tests.dashboard.dashboard_lab import HOSTILE, Dashboard, serve_crawl

@@ -15,7 +15,7 @@ from playwright.sync_api import expect
 
 from crawler.crawl.opening import OpenCrawl
 from crawler.views.losses import Kind, Loss
-from crawler.views.overview import losses
+from crawler.views.whole import losses
 from tests.dashboard.dashboard_lab import HOSTILE, Dashboard, Watched, serve_crawl
 from tests.support.patience import PATIENCE_S
 

@@ -19,7 +19,7 @@ import redis
 from warcio.archiveiterator import ArchiveIterator
 
 from crawler.archive.folder import open_existing
-from crawler.archive.warc import read_record
+from crawler.archive.warc_reader import read_record
 from crawler.errors import EngineDown
 from crawler.model import CommitEntry
 from crawler.version import program_version

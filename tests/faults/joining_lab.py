@@ -20,9 +20,10 @@ from crawler.frontier.members import Member, Members
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from crawler.membership.heartbeat import BeatCalls, Heartbeat, SessionLiveness
+from crawler.membership.node_names import join
 from crawler.membership.ownership import HeldPartitions, Ownership
-from crawler.membership.peers import Peers, join
-from crawler.rules.membership import build
+from crawler.membership.peers import Peers
+from crawler.rules.ring import build
 from crawler.settings import MembershipSettings
 from tests.frontier.door import HASH_KEY
 from tests.support.engine import running_engine

@@ -14,7 +14,7 @@ import pytest
 from crawler.crawl.opening import open_crawl
 from crawler.crawl.url_input import GivenUrl
 from crawler.frontier.operator_log import Actor, Via
-from crawler.rules.urls import partition_of
+from crawler.rules.places import partition_of
 from crawler.settings import load
 from crawler.views.seeds import add_seeds
 from tests.cli.scale_lab import clean_nursery, name_server

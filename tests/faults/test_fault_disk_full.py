@@ -15,7 +15,7 @@ import pytest
 
 from crawler.archive.folder import open_existing
 from crawler.archive.items import ItemReader
-from crawler.archive.warc import read_record
+from crawler.archive.warc_reader import read_record
 from crawler.crawl.build import Instance
 from crawler.worker import disk_room, vitals
 from tests.crawl.harness import crawl, entries_of, lab_names, settings_of

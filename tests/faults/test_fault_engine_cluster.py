@@ -8,7 +8,7 @@ import pytest
 from redis.crc import key_slot
 
 from crawler.crawl.build import Instance
-from crawler.rules.urls import partition_of
+from crawler.rules.places import partition_of
 from tests.faults.engine_lab import PARTITIONS, committed, counted, is_crawling, lab
 from tests.support.engine import Cluster, running_cluster
 

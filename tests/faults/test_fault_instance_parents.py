@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.rules.urls import partition_of
+from crawler.rules.places import partition_of
 from crawler.runtime.process import VARIABLE
 from tests.crawl.lab import name_server
 from tests.faults.instance_lab import (

@@ -13,7 +13,7 @@ from crawler.frontier.owner import Ack, ClaimRequest, Fence, Frontier, Settlemen
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from crawler.model import Candidate, Claim, CommitEntry, Request
-from crawler.rules.urls import Fingerprints
+from crawler.rules.places import Fingerprints
 
 DELAY_MS = 1000
 HASH_KEY = b"of the test crawl"[:16]

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from crawler.rules.jobs import RunCounts
+from crawler.rules.job_runs import RunCounts
 from tests.frontier.model import PartitionModel
 from tests.frontier.model_urls import PENDING, UNENDED, State
 from tests.frontier.raw import RawPartition

@@ -16,7 +16,7 @@ from crawler.recovery import copying
 from crawler.recovery.arrival import Arrival
 from crawler.recovery.move import Departure, move
 from crawler.recovery.side import Copied, Side
-from crawler.rules.urls import Fingerprints, partition_of
+from crawler.rules.places import Fingerprints, partition_of
 from crawler.settings import MembershipSettings, load
 from tests.frontier.door import CALL_S, HASH_KEY, found
 

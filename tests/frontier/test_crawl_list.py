@@ -14,9 +14,9 @@ from crawler.frontier.crawls import CrawlList
 from crawler.frontier.members import Member, Members
 from crawler.frontier.owner import Frontier
 from crawler.frontier.record import CRAWLS, LAYOUT, Crawls, Keys, _record_of
-from crawler.rules.urls import Fingerprints, partition_of
+from crawler.rules.places import Fingerprints, partition_of
 from crawler.settings import MembershipSettings, Settings, load
-from crawler.views.report import CrawlCondition, crawl_row, crawl_rows, remove_crawl
+from crawler.views.crawl_list import CrawlCondition, crawl_row, crawl_rows, remove_crawl
 from tests.frontier.door import HASH_KEY, Door, found
 
 PARTITIONS = 8

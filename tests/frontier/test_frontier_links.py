@@ -9,7 +9,7 @@ from crawler.frontier.bulk import BulkLookup
 from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.frontier.owner import Settlement
-from crawler.rules.order import LINK_PLACES
+from crawler.rules.remaining import LINK_PLACES
 from crawler.worker.usage import RaisedQuotas
 from tests.frontier.door import Door, found
 

@@ -11,7 +11,7 @@ from crawler.engine.client import Call, Engine
 from crawler.frontier.owner import Settlement
 from crawler.frontier.stats import NAMES_MAX, Stats
 from crawler.model import Candidate
-from crawler.rules.urls import partition_of
+from crawler.rules.places import partition_of
 from tests.frontier.door import Door, found
 from tests.frontier.raw import RawPartition, dump
 from tests.frontier.test_frontier_restore import done, restore

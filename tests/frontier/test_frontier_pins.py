@@ -10,7 +10,7 @@ from crawler.errors import ConflictError
 from crawler.frontier.members import Pins, by_partition
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
-from crawler.rules.urls import partition_of
+from crawler.rules.places import partition_of
 
 PARTITIONS = 16
 

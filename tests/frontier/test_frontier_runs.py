@@ -18,8 +18,8 @@ from crawler.frontier.runs import Runs
 from crawler.frontier.seeds import Seeds
 from crawler.frontier.stats import Stats
 from crawler.model import AddOutcome
-from crawler.rules.jobs import RunCounts, RunRecord, RunSpec, total_of
-from crawler.rules.membership import RunPass, is_run_finished
+from crawler.rules.finish import RunPass, is_run_finished
+from crawler.rules.job_runs import RunCounts, RunRecord, RunSpec, total_of
 from tests.frontier.door import HASH_KEY, Door, found
 from tests.frontier.raw import dump
 from tests.frontier.test_frontier_restore import done, restore

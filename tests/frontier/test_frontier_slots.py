@@ -23,9 +23,9 @@ from crawler.frontier.scripts import NAMES
 from crawler.frontier.spilling import Spilling
 from crawler.frontier.stats import Stats
 from crawler.model import Request
+from crawler.rules.cron import schedule_of
 from crawler.rules.job_plan import created, plan
 from crawler.rules.jobs import JobSpec
-from crawler.rules.schedules import schedule_of
 from crawler.rules.urls import origin_of
 from crawler.worker.usage import RaisedQuotas
 from tests.frontier.door import HASH_KEY, Door, found

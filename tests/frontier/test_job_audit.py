@@ -8,13 +8,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from crawler.audit.findings import Report, report_json, report_text
-from crawler.audit.judges import judge_jobs
+from crawler.audit.findings import Report
+from crawler.audit.judge_jobs import judge_jobs
+from crawler.audit.report import report_json, report_text
 from crawler.frontier.job_audit import JobBooks
 from crawler.frontier.jobs import Jobs, StoredJob, job_id
+from crawler.rules.cron import Schedule
 from crawler.rules.job_plan import Plan, RunResult, created, edited, ended, paused, plan, requested, resumed, retried
 from crawler.rules.jobs import Job, JobSpec, Row
-from crawler.rules.schedules import Schedule
 from tests.frontier.door import Door
 
 T0 = 1_800_000_000

@@ -5,13 +5,15 @@ from pathlib import Path
 import pytest
 
 from crawler.archive.folder import open_or_create
-from crawler.archive.journals import JobJournal, line_of, seed_lines
+from crawler.archive.job_journal import JobJournal, line_of, seed_lines
 from crawler.frontier.jobs import Jobs, job_id
 from crawler.model import CommitEntry
-from crawler.recovery.page_book import PageBook, restore_jobs
+from crawler.recovery.jobs import restore_jobs
+from crawler.recovery.page_book import PageBook
+from crawler.rules.cron import Schedule
 from crawler.rules.job_plan import created, edited, paused
-from crawler.rules.jobs import Job, JobSpec, name_of, run_id
-from crawler.rules.schedules import Schedule
+from crawler.rules.job_runs import name_of, run_id
+from crawler.rules.jobs import Job, JobSpec
 from crawler.views import jobs as service
 from tests.crawl.harness import entries_of
 from tests.crawl.rebuild_lab import rebuild

@@ -10,6 +10,7 @@ from crawler.frontier.jobs import Changed, Jobs, StoredJob, job_id
 from crawler.frontier.owner import Fence
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
+from crawler.rules.cron import schedule_of
 from crawler.rules.job_plan import (
     Plan,
     RunResult,
@@ -23,7 +24,6 @@ from crawler.rules.job_plan import (
     retried,
 )
 from crawler.rules.jobs import Job, JobSpec, Outcome, State
-from crawler.rules.schedules import schedule_of
 from tests.frontier.door import Door
 from tests.support.engine import Engine as Server
 from tests.support.proxy import tcp_proxy

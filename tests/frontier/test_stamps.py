@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.frontier.codec import DIGITS, LABEL, ROUND_S, RUN, Stamp, make_stamp, read_stamp
-from crawler.rules.jobs import run_id
+from crawler.rules.job_runs import run_id
 
 moments = st.integers(1_600_000_000, 4_000_000_000)
 runs = st.builds(

@@ -5,15 +5,15 @@ from collections.abc import Iterator
 
 import brotli
 
-from crawler.archive.warc import stored_response
+from crawler.archive.warc_reader import stored_response
 from crawler.archive.warc_web import _parsed as recorded_response
 from crawler.audit.requests import parse_line
 from crawler.content.html import redirect_target, refresh_target, robots_header
 from crawler.content.sniff import detect_charset
 from crawler.errors import ArchiveError
 from crawler.media_type import is_html, media_type
+from crawler.rules.conditional import validators_of
 from crawler.rules.health import retry_after_ms
-from crawler.rules.requests import validators_of
 from crawler.web.response import BadHead
 from tests.growth.reading import (
     BASE,

@@ -8,7 +8,8 @@ from selectolax.lexbor import LexborHTMLParser
 from crawler.archive import history, index
 from crawler.archive.index import surt
 from crawler.archive.repair import whole_member_after
-from crawler.archive.warc import members, request_record, response_record, safe_uri
+from crawler.archive.warc import request_record, response_record, safe_uri
+from crawler.archive.warc_reader import members
 from crawler.content.coding import inflate
 from crawler.content.forms import filled
 from crawler.content.html import NO_EVENTS, extract_text, markup_of, parse_page
@@ -18,11 +19,16 @@ from crawler.errors import InvalidUrl
 from crawler.handlers.page import Headers
 from crawler.model import Claim, CommitEntry, Response
 from crawler.rules.order import Ordering
+from crawler.rules.patterns import UrlPattern
+from crawler.rules.places import is_ip, registrable_domain, without_session
 from crawler.rules.robots import RobotsRules
-from crawler.rules.scope import ScopeRules, UrlPattern
+from crawler.rules.scope import ScopeRules
+from crawler.rules.trap_dates import date_of
+from crawler.rules.trap_shapes import is_plain, suspicions_of_shape
 from crawler.rules.trap_tokens import REPEATS_MIN, Chain, known_by_chain, tokens_of
-from crawler.rules.traps import TrapRules, TrapState, date_of, is_plain, suspicions_of_shape
-from crawler.rules.urls import canonicalize, host_of, is_ip, join, join_all, registrable_domain, split, without_session
+from crawler.rules.trap_verdict import TrapRules
+from crawler.rules.traps import TrapState
+from crawler.rules.urls import canonicalize, host_of, join, join_all, split
 from crawler.settings import OrderSettings, PriorityRule, ScopeSettings
 from crawler.settings.schema import TrapSettings
 from crawler.web.response import (

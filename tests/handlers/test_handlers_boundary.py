@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from crawler.handlers import run
+from crawler.handlers import loop_end, run
 from crawler.handlers.crawler import Crawler
-from crawler.handlers.run import Handled, HandlerError, run_handler
-from crawler.handlers.tasks import CodeFailure, Threads, end_users_tasks, guard_tasks
+from crawler.handlers.guards import end_users_tasks, guard_tasks
+from crawler.handlers.page_run import Handled, HandlerError, run_handler
+from crawler.handlers.tasks import CodeFailure
+from crawler.handlers.threads import Threads
 from tests.handlers.test_handlers_page import page
 from tests.handlers.users_code import LIMITS, run_code, silence
 from tests.support.patience import PATIENCE_S
@@ -23,7 +25,7 @@ RUNS_MIN = 200
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "GRACE_S", 0.01)
+    monkeypatch.setattr(loop_end, "GRACE_S", 0.01)
 
 
 async def test_users_code_of_random_steps_comes_back_as_a_value() -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from crawler.handlers.crawler import Crawler
-from crawler.handlers.run import Handled, HandlerError, Limits, run_handler
-from crawler.handlers.tasks import LOST_MAX, AllHangError, Threads
+from crawler.handlers.page_run import Handled, HandlerError, Limits, run_handler
+from crawler.handlers.threads import LOST_MAX, AllHangError, Threads
 from crawler.model import Followed
 from tests.handlers.test_handlers_page import page
 from tests.support.patience import PATIENCE_S

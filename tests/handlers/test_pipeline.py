@@ -12,8 +12,8 @@ import pytest
 
 from crawler.errors import UsageError
 from crawler.handlers.crawler import Crawler
-from crawler.handlers.run import Handled, HandlerError, Limits, run_handler
-from crawler.handlers.tasks import Threads
+from crawler.handlers.page_run import Handled, HandlerError, Limits, run_handler
+from crawler.handlers.threads import Threads
 from crawler.testing import call_handler
 from tests.handlers.test_handlers_page import page
 from tests.support.patience import PATIENCE_S

@@ -16,16 +16,11 @@ from typing import Any
 import msgspec
 
 from crawler.handlers.crawler import Crawler
+from crawler.handlers.guards import end_users_tasks, guard_tasks
 from crawler.handlers.page import PRIORITY_MAX
-from crawler.handlers.run import Handled, HandlerError, Limits, run_handler
-from crawler.handlers.tasks import (
-    LINE_CHARS_MAX,
-    NAME_CHARS_MAX,
-    TRACE_CHARS_MAX,
-    Threads,
-    end_users_tasks,
-    guard_tasks,
-)
+from crawler.handlers.page_run import Handled, HandlerError, Limits, run_handler
+from crawler.handlers.tasks import LINE_CHARS_MAX, NAME_CHARS_MAX, TRACE_CHARS_MAX
+from crawler.handlers.threads import Threads
 from crawler.model import Followed
 from crawler.worker.handler_worker import HandlerAnswer
 from tests.handlers.test_handlers_page import page

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.audit.judges import DOMAINS_MIN
+from crawler.audit.judge_sameness import DOMAINS_MIN
 from crawler.cli.main import main
 from crawler.model import FailureKind
 from crawler.settings import DnsSettings, FetchSettings, Settings

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from crawler.crawl.seed import SitemapReader
+from crawler.crawl.sitemap_reader import SitemapReader
 from crawler.errors import NothingFetchedError
 from crawler.model import FailureKind
 from crawler.rules import addresses

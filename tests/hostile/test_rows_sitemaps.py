@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from crawler.crawl import seed
-from crawler.crawl.seed import SitemapReader
+from crawler.crawl import sitemap_reader
+from crawler.crawl.sitemap_reader import SitemapReader
 from crawler.errors import NothingFetchedError
 from crawler.model import Failure, FailureKind, FetchResult
 from tests.hostile.crawled import NOT_FOUND, ok
@@ -83,7 +83,7 @@ async def endless() -> None:
     """What came before the cut is kept."""
     steps = [b"HTTP/1.1 200 OK\r\n\r\n<urlset><url><loc>/a</loc></url>", Repeat(b"<!-- x -->" * 6000)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(seed, "BODY_BYTES_MAX", MIB)
+        patch.setattr(sitemap_reader, "BODY_BYTES_MAX", MIB)
         found = await read({"/map.xml": steps})
     assert found.urls == ["/a"]
 
@@ -115,7 +115,7 @@ async def loops() -> None:
 
 async def too_many_sitemaps() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(seed, "SITEMAPS_MAX", 5)
+        patch.setattr(sitemap_reader, "SITEMAPS_MAX", 5)
         found = await read({"/map.xml": index(*(f"HOST/{n}.xml" for n in range(50_000))), "/0.xml": urlset("HOST/a")})
         assert len(found.paths) == 1 + 5
         assert found.urls == ["/a"]
@@ -211,7 +211,7 @@ class Failing:
 async def test_a_job_waits_for_its_sitemap_while_nothing_of_ours_works_and_a_command_does_not(
     kind: FailureKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seed, "OWN_WAIT_MS", 1)
+    monkeypatch.setattr(sitemap_reader, "OWN_WAIT_MS", 1)
     answer, granted = ok(urlset("/a"), "application/xml"), Granted()
     async with HostileServer(answer) as server, fetching() as fetcher:
         for is_patient in (True, False):

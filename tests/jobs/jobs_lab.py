@@ -17,8 +17,9 @@ from crawler.errors import EngineDown
 from crawler.frontier.jobs import job_id
 from crawler.frontier.operator_log import Actor, Via
 from crawler.model import CommitEntry
-from crawler.rules.jobs import JobSpec, Row, RunSpec
-from crawler.rules.schedules import schedule_of
+from crawler.rules.cron import schedule_of
+from crawler.rules.job_runs import RunSpec
+from crawler.rules.jobs import JobSpec, Row
 from crawler.runtime.process import wall_s
 from crawler.settings import Settings
 from crawler.views import jobs

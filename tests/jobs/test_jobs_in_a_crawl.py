@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from crawler.archive.folder import SessionLock
+from crawler.archive.session_locks import SessionLock
 from crawler.cli.main import main
 from crawler.crawl.opening import make_seeder, member_of_command, open_crawl
 from crawler.crawl.url_input import GivenUrl
@@ -19,9 +19,10 @@ from crawler.errors import EngineDown, NotMetError
 from crawler.frontier.jobs import Changed, Jobs, job_id
 from crawler.recovery.pause import Pause
 from crawler.rules.job_plan import stopped
-from crawler.rules.jobs import Outcome, RunRecord, RunSpec, State, run_id
+from crawler.rules.job_runs import RunRecord, RunSpec, run_id
+from crawler.rules.jobs import Outcome, State
 from crawler.runtime.process import wall_s
-from crawler.views import jobs
+from crawler.views import failed_runs, jobs
 from crawler.worker.job_runs import RunWatch
 from tests.crawl.harness import crawl as crawl_all
 from tests.crawl.harness import entries_of, lab_names, settings_of
@@ -216,13 +217,13 @@ async def test_a_failed_run_is_repeated_by_hand_after_its_job_was_corrected(tmp_
         await lab.add(lab.url("d0.test", "/wrong"), run={"depth": 0})
         await lab.run()
         (row,) = await lab.ended()
-        (failed,) = await jobs.failed_runs(lab.crawl, None)
+        (failed,) = await failed_runs.failed_runs(lab.crawl, None)
         assert (failed.user, failed.job, failed.reason) == ("default", NAME, "no usable page: 1 error page")
         with pytest.raises(NotMetError, match="'x' is not a failed run of job news; nothing was changed"):
-            await jobs.retry(lab.crawl, "default", NAME, [failed.run, "x"], actor=ME)
+            await failed_runs.retry(lab.crawl, "default", NAME, [failed.run, "x"], actor=ME)
         await jobs.edit_job(lab.crawl, "default", NAME, lambda spec: spec, seeds=[lab.url("d0.test")], actor=ME)
         assert (await jobs.find_job(lab.crawl, "default", NAME)).failed == 1
-        assert (await jobs.retry(lab.crawl, "default", NAME, [failed.run], actor=ME)).left == 0
+        assert (await failed_runs.retry(lab.crawl, "default", NAME, [failed.run], actor=ME)).left == 0
 
         async def is_well() -> bool:
             return (await lab.rows())[0].outcome is Outcome.FINISHED
@@ -232,7 +233,7 @@ async def test_a_failed_run_is_repeated_by_hand_after_its_job_was_corrected(tmp_
         assert (again.attempts, again.nominal, again.pages) == (2, row.nominal, 1)
         assert set(lab.fetched(again.run)) == {"d0.test/"}
         await lab.nothing_left()
-        assert not await jobs.failed_runs(lab.crawl, None)
+        assert not await failed_runs.failed_runs(lab.crawl, None)
 
 
 async def test_a_job_that_is_added_again_at_once_has_runs_of_its_own(tmp_path: Path, engine: Engine) -> None:

@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.crawl.opening import open_crawl
-from crawler.rules.jobs import SEEDS_INLINE_MAX, JobSpec, Outcome, RunSpec, State
-from crawler.rules.schedules import schedule_of
+from crawler.rules.cron import schedule_of
+from crawler.rules.job_runs import RunSpec
+from crawler.rules.jobs import SEEDS_INLINE_MAX, JobSpec, Outcome, State
 from crawler.views import jobs
 from tests.crawl.rebuild_lab import audit, opened, rebuild
 from tests.jobs.jobs_lab import ME, NAME, Lab, hasten, job_web, linked, running, until

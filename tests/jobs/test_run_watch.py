@@ -13,9 +13,10 @@ from crawler.frontier.jobs import Jobs, StoredJob
 from crawler.frontier.owner import Fence
 from crawler.frontier.runs import ActiveRun, Runs
 from crawler.membership.ownership import HeldPartitions
+from crawler.rules.cron import Schedule
 from crawler.rules.job_plan import Plan, created, plan
-from crawler.rules.jobs import ENDED, Job, JobSpec, Outcome, RunCounts, RunRecord, RunSpec, State, job_of
-from crawler.rules.schedules import Schedule
+from crawler.rules.job_runs import ENDED, RunCounts, RunRecord, RunSpec, job_of
+from crawler.rules.jobs import Job, JobSpec, Outcome, State
 from crawler.worker import job_runs as run_watch
 from crawler.worker.clock_check import ClockCheck
 from crawler.worker.job_runs import JobStore, RunWatch

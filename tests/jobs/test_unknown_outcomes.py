@@ -9,9 +9,9 @@ from crawler.frontier.jobs import Jobs, StoredJob, job_id
 from crawler.frontier.owner import Fence
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
+from crawler.rules.cron import Schedule
 from crawler.rules.job_plan import created, plan
 from crawler.rules.jobs import JobSpec
-from crawler.rules.schedules import Schedule
 
 SPEC = JobSpec(schedule=Schedule(every_s=10), seeds=("http://a.test/",))
 

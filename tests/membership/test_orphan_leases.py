@@ -12,7 +12,8 @@ from crawler.frontier.members import Member
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from crawler.membership.ownership import HeldPartitions, Ownership
-from crawler.rules.membership import Liveness, Ring
+from crawler.rules.membership import Liveness
+from crawler.rules.ring import Ring
 from crawler.settings import MembershipSettings
 from tests.frontier.door import HASH_KEY
 from tests.support.engine import Engine as Server

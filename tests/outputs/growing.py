@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from crawler.archive.folder import CrawlFolder
-from crawler.archive.index import IndexWriter
+from crawler.archive.index_writer import IndexWriter
 from crawler.outputs.follow import Follower
 from crawler.outputs.records import Pages
 from tests.archive.archive_samples import entry, folder_in

@@ -14,7 +14,7 @@ import zstandard
 from hypothesis import strategies as st
 
 from crawler.archive.folder import CrawlFolder
-from crawler.archive.index import IndexWriter
+from crawler.archive.index_writer import IndexWriter
 from crawler.archive.items import ItemWriter
 from crawler.handlers.item_encoding import InvalidItemError, pack
 from crawler.outputs import files

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from crawler.outputs.records import ColumnType, Key, Row, Shape
+from crawler.outputs.columns import ColumnType
+from crawler.outputs.records import Shape
+from crawler.outputs.sink import Key, Row
 from crawler.outputs.target import Target, target_of
 
 ITEMS = Shape(name="items", columns={})

@@ -7,7 +7,8 @@ import pytest
 
 from crawler.outputs.files import CsvLines
 from crawler.outputs.opening import open_growing, open_whole, targets_of
-from crawler.outputs.records import ITEMS, Key, Row
+from crawler.outputs.records import ITEMS
+from crawler.outputs.sink import Key, Row
 
 FORMULAS = [
     "=1+1",

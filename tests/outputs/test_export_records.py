@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.archive.folder import CrawlFolder
-from crawler.archive.index import IndexWriter
 from crawler.archive.index_reader import MissingFile
+from crawler.archive.index_writer import IndexWriter
 from crawler.errors import ArchiveError, UsageError
 from crawler.model import WarcLocation
 from crawler.outputs import export as exporting

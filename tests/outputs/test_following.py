@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from crawler.archive.folder import open_existing
-from crawler.archive.index import IndexWriter
+from crawler.archive.index_writer import IndexWriter
 from crawler.archive.items import ItemWriter
 from crawler.errors import ArchiveError, ConflictError
 from crawler.outputs import files, follow
 from crawler.outputs.cursor import Cursor, refuse_foreign
 from crawler.outputs.follow import Follower, Outputs
-from crawler.outputs.records import Items, OutputAway, Pages, Row
+from crawler.outputs.records import Items, Pages
+from crawler.outputs.sink import OutputAway, Row
 from crawler.outputs.sql import SqliteSink
 from tests.archive.archive_samples import entry
 from tests.outputs.growing import Crawl, lines_of, running, urls

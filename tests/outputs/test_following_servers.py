@@ -14,7 +14,8 @@ import pytest
 from crawler.errors import OutputError
 from crawler.outputs import follow
 from crawler.outputs.follow import Outputs
-from crawler.outputs.records import OutputAway, Pages
+from crawler.outputs.records import Pages
+from crawler.outputs.sink import OutputAway
 from tests.outputs.growing import Crawl, running, urls
 from tests.outputs.samples import target
 from tests.support.patience import wait_until

@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 
 from crawler.archive.folder import CrawlFolder
-from crawler.archive.index import IndexWriter
 from crawler.archive.index_reader import MissingFile
+from crawler.archive.index_writer import IndexWriter
 from crawler.archive.items import ItemWriter
 from crawler.errors import ArchiveError
 from crawler.model import ItemsLocation
 from crawler.outputs.export import export
 from crawler.outputs.follow import Outputs
 from crawler.outputs.opening import targets_of
-from crawler.outputs.records import Items, Key, rows_of
+from crawler.outputs.records import Items, rows_of
+from crawler.outputs.sink import Key
 from tests.archive.archive_samples import entry, folder_in
 from tests.outputs.growing import FILES
 from tests.outputs.round_trip import Shop, unpacked

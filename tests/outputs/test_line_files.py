@@ -16,7 +16,7 @@ from crawler.errors import ArchiveError, ConflictError, OutputError
 from crawler.outputs import files
 from crawler.outputs.files import BLOCK_BYTES, is_at, packed
 from crawler.outputs.opening import open_growing, open_whole, targets_of
-from crawler.outputs.records import COLUMNS_MAX, Mark
+from crawler.outputs.sink import COLUMNS_MAX, Mark
 from tests.outputs.samples import AWKWARD, ITEMS, json_lines, rows, target
 
 UNPACK = {

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from crawler.errors import UsageError
-from crawler.outputs.export import Comparison, compare, export
+from crawler.outputs.export import export
 from crawler.outputs.opening import targets_of
 from crawler.outputs.records import Items, Pages, RecordSource
+from crawler.outputs.verify import Comparison, compare
 from tests.outputs.growing import Crawl, running
 from tests.outputs.round_trip import Shop
 from tests.outputs.samples import target

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from crawler.errors import UsageError
+from crawler.outputs.columns import ColumnType
 from crawler.outputs.opening import open_whole
-from crawler.outputs.records import ColumnType
 from tests.outputs.samples import AWKWARD, ITEMS, rows, shape, target
 
 pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from crawler.errors import OutputError, UsageError
+from crawler.outputs.columns import ColumnType
 from crawler.outputs.opening import check_target, open_growing
-from crawler.outputs.records import ColumnType, OutputAway, Wanted
+from crawler.outputs.sink import OutputAway, Wanted
 from tests.outputs.samples import AWKWARD, ITEMS, rows, shape, target
 from tests.support.postgres import PostgresServer
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.index_reader import OutputsRead, ReadMarks
 from crawler.archive.prune_records import PruneRule
-from crawler.outputs.export import compare, export
+from crawler.archive.read_segments import OutputsRead, ReadMarks
+from crawler.outputs.export import export
 from crawler.outputs.records import Items, Pages
+from crawler.outputs.verify import compare
 from tests.archive.archive_samples import AT, folder_in
 from tests.archive.prune_lab import Page, archive, prune
 from tests.outputs.growing import Crawl, lines_of, running, urls

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.index import IndexWriter, change_lines
+from crawler.archive.index_writer import IndexWriter, change_lines
 from crawler.archive.items import ItemWriter
 from crawler.errors import ConflictError
 from crawler.model import CommitEntry
 from crawler.outputs.cursor import cursor_path, lock_of, start_items_over
-from crawler.outputs.export import compare
 from crawler.outputs.follow import Outputs
 from crawler.outputs.records import Items
+from crawler.outputs.verify import compare
 from tests.archive.archive_samples import entry, folder_in
 from tests.outputs.growing import FILES
 from tests.outputs.samples import target

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from crawler.errors import UsageError
+from crawler.outputs.columns import ColumnType
 from crawler.outputs.opening import check_target, open_growing, open_whole
-from crawler.outputs.records import ColumnType, Key, OutputAway, Row
+from crawler.outputs.sink import Key, OutputAway, Row
 from crawler.outputs.sql import KEY_COLUMNS
 from tests.outputs.samples import AWKWARD, ITEMS, rows, shape, target
 

@@ -11,12 +11,15 @@ from warcio.archiveiterator import WARCIterator
 from crawler.archive import earlier_pages
 from crawler.archive.earlier_pages import EarlierPages
 from crawler.archive.folder import CrawlFolder
-from crawler.archive.index import IndexWriter, pruned
-from crawler.archive.prune_records import FILE, PRUNE_LOCK
-from crawler.archive.warc import Original, WarcWriter, read_head, read_record
+from crawler.archive.index import pruned
+from crawler.archive.index_writer import IndexWriter
+from crawler.archive.prune_journal import FILE, PRUNE_LOCK
+from crawler.archive.warc import Original
+from crawler.archive.warc_reader import read_head, read_record
+from crawler.archive.warc_writer import WarcWriter
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry, Response, WarcLocation
-from crawler.rules.requests import Validators, head_digest, validators_of
+from crawler.rules.conditional import Validators, head_digest, validators_of
 from tests.archive.archive_samples import folder_in, writer_in
 
 JOB = "0123456789"

@@ -7,10 +7,11 @@ import pytest
 
 from crawler.archive.earlier_pages import EarlierPages
 from crawler.archive.folder import CrawlFolder, open_existing
-from crawler.archive.index import IndexWriter
 from crawler.archive.index_reader import IndexReader
+from crawler.archive.index_writer import IndexWriter
 from crawler.archive.prune_records import PruneRule
-from crawler.archive.warc import Original, read_content, read_head
+from crawler.archive.warc import Original
+from crawler.archive.warc_reader import read_content, read_head
 from crawler.model import REVISIT, CommitEntry
 from tests.archive.archive_samples import folder_in, response, writer_in
 from tests.archive.prune_lab import Killed, leftovers, prune

@@ -14,7 +14,7 @@ from crawler import Crawler
 from crawler.archive import earlier_pages
 from crawler.archive.folder import open_existing
 from crawler.archive.index_reader import archive_path
-from crawler.archive.warc import read_content
+from crawler.archive.warc_reader import read_content
 from crawler.archive.warc_web import RecordedWeb
 from crawler.crawl.build import open_instance
 from crawler.crawl.opening import open_crawl

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from crawler.archive.folder import CrawlFolder
-from crawler.archive.index import IndexWriter, pruned
+from crawler.archive.index import pruned
 from crawler.archive.index_reader import IndexReader
+from crawler.archive.index_writer import IndexWriter
 from crawler.archive.run_changes import changed_pages, differences
 from crawler.cli.main import main
 from crawler.model import SITEMAP, CommitEntry, Request, WarcLocation

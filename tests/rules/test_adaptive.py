@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.rules.health import UNMEASURED, AdaptiveDelay, adapt
+from crawler.rules.pace import UNMEASURED, AdaptiveDelay, adapt
 
 latencies = st.none() | st.integers(0, 120_000)
 

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.errors import UsageError
-from crawler.rules import schedules
-from crawler.rules.schedules import CRON_CHARS_MAX, Schedule, ZoneDay, cron_of, zone_of
+from crawler.rules import cron, schedule_text, zones
+from crawler.rules.cron import CRON_CHARS_MAX, Schedule, cron_of
+from crawler.rules.zones import ZoneDay, zone_of
 
 DAY_S = 86_400
 MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
@@ -280,13 +281,13 @@ def test_clocks_can_repeat_readings_over_midnight_in_utc(monkeypatch: pytest.Mon
         offset = 3600 if day * DAY_S < change else 0
         return ZoneDay(offset, day * DAY_S, offset)
 
-    for module in (schedules, schedules, schedules):
+    for module in (cron, schedule_text, zones):
         monkeypatch.setattr(module, "zone_day", zone_day)
     fixed, wildcard = Schedule(cron="15,45 23,0 * * *"), Schedule(cron="*/15 0 * * *")
     start, end = stamp("2027-05-05T12:00Z"), stamp("2027-05-06T12:00Z")
     assert list(fixed.times(start, end)) == [change - 4500, change - 2700, change - 900, change + 4500]
     assert list(wildcard.times(start, end)) == [stamp("2027-05-05T23:00Z") + 900 * n for n in (0, 1, 4, 5, 6, 7)]
-    notes = [row.note for row in schedules.preview(wildcard, 6, start)]
+    notes = [row.note for row in schedule_text.preview(wildcard, 6, start)]
     assert [note.rpartition(" ")[2] for note in notes] == ["first", "first", "second", "second", "", ""]
 
 

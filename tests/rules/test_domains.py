@@ -13,7 +13,8 @@ from publicsuffixlist import PSLFILE, PublicSuffixList
 
 from crawler.frontier.placement import Placement
 from crawler.frontier.record import CrawlRecord
-from crawler.rules.urls import Fingerprints, canonicalize, host_of, is_ip, label_of, partition_of, registrable_domain
+from crawler.rules.places import Fingerprints, is_ip, label_of, partition_of, registrable_domain
+from crawler.rules.urls import canonicalize, host_of
 from crawler.settings import ScopeSettings
 
 TABLE = Path(__file__).parents[3] / "shared/conformance/registrable_domain.jsonl"

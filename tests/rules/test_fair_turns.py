@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.errors import UsageError
-from crawler.rules.jobs import check_user, check_weight
-from crawler.rules.order import FairTurns
+from crawler.rules.job_names import check_user
+from crawler.rules.shares import check_weight
+from crawler.rules.turns import FairTurns
 
 USERS = ("", "ann", "ben")
 weights = st.fixed_dictionaries({user: st.sampled_from((0.25, 1.0, 1.5, 4.0)) for user in USERS})

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.rules.urls import Fingerprints, partition_of
+from crawler.rules.places import Fingerprints, partition_of
 
 URL = "https://example.com/a?b=c"
 KEY = b"0123456789abcdef"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from crawler.rules.jobs import RunCounts
-from crawler.rules.membership import Pass, RunPass, is_finished, is_run_finished
+from crawler.rules.finish import Pass, RunPass, is_finished, is_run_finished
+from crawler.rules.job_runs import RunCounts
 
 
 def a_pass(*counts: tuple[int, int, int], run_id: str = "e", streams_open: bool = False) -> Pass:

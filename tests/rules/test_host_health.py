@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.model import FailureKind
-from crawler.rules.health import AGAINST, AT_ONCE, GOOD, HostAction, HostHealth, HostHealthRules
+from crawler.rules.origin_health import AGAINST, AT_ONCE, GOOD, HostAction, HostHealth, HostHealthRules
 from crawler.settings import HostsSettings, RetrySettings
 
 HOSTS = HostsSettings(failures=3, probe_s=60, probe_max_s=200, give_up_s=600)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from crawler.rules import order
-from crawler.rules.order import BURST_BYTES, BYTES_PER_S, FULL_BYTES, QUEUE_BYTES, Introductions, cost
+from crawler.rules import introductions
+from crawler.rules.introductions import BURST_BYTES, BYTES_PER_S, FULL_BYTES, QUEUE_BYTES, Introductions, cost
 
 
 def test_a_url_costs_its_bytes_and_its_queue() -> None:
@@ -51,7 +51,7 @@ def test_the_wait_for_what_is_owed_is_at_the_rate() -> None:
 
 
 def test_full_buckets_take_no_memory_and_of_too_many_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(order, "DOMAINS_MAX", 3)
+    monkeypatch.setattr(introductions, "DOMAINS_MAX", 3)
     rule = Introductions()
     rule.spend("full.test", 10, 0)
     rule.spend("full.test", -10, 0)

@@ -7,17 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.errors import UsageError
-from crawler.rules.jobs import (
-    JobPatch,
-    JobSpec,
-    RunRecord,
-    RunSpec,
-    SchedulePatch,
-    check_spec,
-    delays_of,
-    names_for_job,
-)
-from crawler.rules.schedules import Schedule
+from crawler.rules.cron import Schedule
+from crawler.rules.job_names import names_for_job
+from crawler.rules.job_runs import RunRecord, RunSpec
+from crawler.rules.job_text import JobPatch, SchedulePatch, delays_of
+from crawler.rules.jobs import JobSpec, check_spec
 from crawler.views.job_view import definition_view
 
 T0 = 1_800_000_000

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.errors import ConflictError
+from crawler.rules.cron import schedule_of
 from crawler.rules.job_plan import (
     DEFAULTS,
     QUEUED_MAX,
@@ -25,7 +26,6 @@ from crawler.rules.job_plan import (
     retried,
 )
 from crawler.rules.jobs import Job, JobSpec, Outcome, Row, State
-from crawler.rules.schedules import schedule_of
 from crawler.settings.schema import JobSettings
 
 T0 = 1_800_000_000

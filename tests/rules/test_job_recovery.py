@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from crawler.rules.job_plan import FoundRun, edited, recovered, requested
-from crawler.rules.jobs import Outcome, RunCounts, RunName, job_of, name_of, run_id, total_of
+from crawler.rules.job_runs import RunCounts, RunName, job_of, name_of, run_id, total_of
+from crawler.rules.jobs import Outcome
 from tests.rules.test_job_plan import T0, Book, assert_accounted, spec_of
 
 JOB = "0123456789"

@@ -4,16 +4,8 @@ import itertools
 
 import pytest
 
-from crawler.rules.logins import (
-    FULL_HOURS_MAX,
-    HOUR_MS,
-    LOGINS_AN_HOUR,
-    LoginRecord,
-    is_login_page,
-    paths_of,
-    why_no_password,
-    why_no_redirect,
-)
+from crawler.rules.login_pace import FULL_HOURS_MAX, HOUR_MS, LOGINS_AN_HOUR, LoginRecord, paths_of
+from crawler.rules.logins import is_login_page, why_no_password, why_no_redirect
 
 SHOP = "https://a.test/index.php?route=account/login"
 ONE_SITE = [  # login page, URL, is it the login page?

@@ -2,7 +2,7 @@
 
 import pytest
 
-from crawler.rules.health import CrashAction, crash_action_of
+from crawler.rules.poison import CrashAction, crash_action_of
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """How long to wait."""
 
-from crawler.rules.health import delay_ms, share_of, wait_ms
+from crawler.rules.pace import delay_ms, share_of, wait_ms
 
 
 def test_the_longer_of_our_delay_and_theirs_holds_up_to_a_cap() -> None:

@@ -6,7 +6,8 @@ import unicodedata
 
 import pytest
 
-from crawler.rules.text import is_nested_too_deep, one_line, printable, printable_json
+from crawler.rules.json_depth import is_nested_too_deep
+from crawler.rules.text import one_line, printable, printable_json
 
 HOSTILE = "\x1b]0;x\x07 \x1b[2J \x9b31m \x7f \u202etxt \u200b \ufeff \ud800 \U000e0041 \r\n\t"
 EVERYTHING = "".join(map(chr, range(sys.maxunicode + 1)))

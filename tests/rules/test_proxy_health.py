@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from crawler.rules.health import ALONE_MAX, DOMAINS_MAX, FIRST_MS, MANY_MS, TARGETS_MAX, Fault, ProxyHealth
+from crawler.rules.proxy_health import ALONE_MAX, DOMAINS_MAX, FIRST_MS, MANY_MS, TARGETS_MAX, Fault, ProxyHealth
 
 GIVE_UP_MS = 3_600_000
 A, B, C = "https://a.test", "https://b.test", "https://c.test"

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.rules.order import LINK_PLACES, grown, is_left, is_within, link_place, room_of, share_of
+from crawler.rules.remaining import LINK_PLACES, grown, is_left, is_within, link_place, room_of, share_of
 
 COUNTS = st.integers(0, 10**6)
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from crawler.frontier.codec import as_new, make_stamp, member_of, pack_request, parts_of, read_stamp
 from crawler.model import Request
+from crawler.rules.places import Fingerprints
 from crawler.rules.requests import (
     BODY_BYTES_MAX,
     META_BYTES_MAX,
@@ -17,7 +18,6 @@ from crawler.rules.requests import (
     takes_body_away,
     with_fields,
 )
-from crawler.rules.urls import Fingerprints
 
 HERE, THERE = "https://a.test/form", "https://b.test/form"
 URL = "https://shop.test/search"

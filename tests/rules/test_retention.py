@@ -2,7 +2,7 @@
 
 from crawler.archive.prune_records import PruneRule, runs_beyond
 from crawler.model import CommitEntry
-from crawler.rules.jobs import run_id
+from crawler.rules.job_runs import run_id
 
 
 def page(url: str = "http://www.a.test/x", *, at: float = 100.0, run: str = "", pruned: bool = False) -> CommitEntry:

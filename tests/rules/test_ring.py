@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 import uhashring
 
-from crawler.rules import membership as ring_module
-from crawler.rules.membership import Ring, build
+from crawler.rules import ring as ring_module
+from crawler.rules.ring import Ring, build
 
 
 def names(n: int) -> list[str]:

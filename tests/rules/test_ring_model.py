@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from crawler.rules.membership import build, moves, share_changed
-from crawler.rules.urls import partition_of
+from crawler.rules.places import partition_of
+from crawler.rules.ring import build, moves, share_changed
 from scripts.bench_lib import ring_model
 
 

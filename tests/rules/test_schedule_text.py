@@ -4,7 +4,8 @@ from datetime import datetime
 
 import pytest
 
-from crawler.rules.schedules import PREVIEW_MAX, PreviewRow, Schedule, describe, preview
+from crawler.rules.cron import Schedule
+from crawler.rules.schedule_text import PREVIEW_MAX, PreviewRow, describe, preview
 
 PARIS = "Europe/Paris"
 

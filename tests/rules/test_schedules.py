@@ -10,16 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.errors import UsageError
-from crawler.rules.schedules import (
-    EVERY_MAX_S,
-    LATEST_S,
-    Schedule,
-    as_iso,
-    as_local,
-    interval_of,
-    moment_of,
-    schedule_of,
-)
+from crawler.rules.cron import EVERY_MAX_S, LATEST_S, Schedule, as_iso, as_local, interval_of, moment_of, schedule_of
 
 DAY_S = 86_400
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from crawler.errors import UsageError
 from crawler.model import RefusalReason
-from crawler.rules.jobs import RunSpec
+from crawler.rules.job_runs import RunSpec
 from crawler.rules.scope import ScopeRules, sites_of
 from crawler.rules.urls import canonicalize, readable
 from crawler.settings import ScopeSettings

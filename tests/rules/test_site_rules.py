@@ -7,15 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.errors import UsageError
-from crawler.rules.scope import (
-    SiteRules,
-    UrlPattern,
-    complaints,
-    first_with,
-    is_limited,
-    of_queues,
-    patterns_of_site,
-)
+from crawler.rules.patterns import UrlPattern
+from crawler.rules.sites import SiteRules, complaints, first_with, is_limited, of_queues, patterns_of_site
 from crawler.rules.urls import canonicalize
 from crawler.settings import Settings, SiteSettings, load
 from crawler.settings.schema import FromEnvironment

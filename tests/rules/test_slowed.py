@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.rules.health import RECOVERED_SHARE, STEP_MS, UNMEASURED, AdaptiveDelay, recovered, slowed
+from crawler.rules.pace import RECOVERED_SHARE, STEP_MS, UNMEASURED, AdaptiveDelay, recovered, slowed
 
 CEILING_MS = 32_000
 floors = st.integers(0, 20_000)

@@ -8,7 +8,7 @@ from zoneinfo import _zoneinfo  # type: ignore[attr-defined]
 import pytest
 
 from crawler.errors import UsageError
-from crawler.rules.schedules import DAY_S, clock_text, offset_at, zone_day, zone_of
+from crawler.rules.zones import DAY_S, clock_text, offset_at, zone_day, zone_of
 
 NAMES = (pkgutil.get_data("tzdata", "zones") or b"").decode().split()
 

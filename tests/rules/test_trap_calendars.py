@@ -5,7 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from crawler.rules.traps import NOTHING_LEARNED, PASSED, SPANS_MAX, anchors, date_of, with_years, year_of
+from crawler.rules.trap_dates import anchors, date_of, year_of
+from crawler.rules.trap_verdict import PASSED
+from crawler.rules.traps import NOTHING_LEARNED, SPANS_MAX, with_years
 from tests.rules.traps_lab import HOME, RULES, learned
 
 

@@ -4,8 +4,11 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crawler.rules.traps import NOTHING_LEARNED, Action, TrapState, is_plain, suspicions_of_shape
-from crawler.rules.urls import canonicalize, without_session
+from crawler.rules.places import without_session
+from crawler.rules.trap_shapes import is_plain, suspicions_of_shape
+from crawler.rules.trap_verdict import Action
+from crawler.rules.traps import NOTHING_LEARNED, TrapState
+from crawler.rules.urls import canonicalize
 from crawler.settings import TrapSettings
 from tests.rules.traps_lab import HOME, RULES, STEPPING, TOKEN, learned, steps, visits
 

@@ -9,9 +9,10 @@ from uuid import UUID
 
 import pytest
 
+from crawler.rules.places import without_session
 from crawler.rules.trap_tokens import SLOTS_MAX, tokens_of
-from crawler.rules.traps import NOTHING_LEARNED, PASSED, Action, TrapRules
-from crawler.rules.urls import without_session
+from crawler.rules.trap_verdict import PASSED, Action, TrapRules
+from crawler.rules.traps import NOTHING_LEARNED
 from crawler.settings import TrapSettings
 from crawler.settings.schema import TrapRule
 from tests.rules.traps_lab import HOME, RULES, TOKEN, learned, shop, visits

@@ -7,19 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.rules.traps import (
-    DATELESS_MAX,
-    LINKS_MAX,
-    NOTHING_LEARNED,
-    PASSED,
-    PLACES_MAX,
-    REST,
-    Action,
-    Count,
-    TrapRules,
-    with_digest,
-    with_suspect,
-)
+from crawler.rules.trap_verdict import DATELESS_MAX, LINKS_MAX, PASSED, Action, TrapRules
+from crawler.rules.traps import NOTHING_LEARNED, PLACES_MAX, REST, Count, with_digest, with_suspect
 from crawler.rules.urls import canonicalize
 from crawler.settings import TrapSettings, load
 from crawler.settings.schema import TrapRule

@@ -14,8 +14,10 @@ import pytest
 
 from crawler.archive.warc import payload_digest
 from crawler.content.html import parse_page
-from crawler.rules.traps import NOTHING_LEARNED, Action, TrapRules, TrapState
-from crawler.rules.urls import canonicalize, host_of, registrable_domain, without_session
+from crawler.rules.places import registrable_domain, without_session
+from crawler.rules.trap_verdict import Action, TrapRules
+from crawler.rules.traps import NOTHING_LEARNED, TrapState
+from crawler.rules.urls import canonicalize, host_of
 from crawler.settings import TrapSettings
 from crawler.settings.schema import TrapRule
 from tests.support.trap_sites import NAMES, TrapSite, trap_site

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.errors import UsageError
-from crawler.rules.scope import UrlPattern
+from crawler.rules.patterns import UrlPattern
 from crawler.rules.urls import canonicalize
 
 FIT = [

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from crawler.rules.jobs import beyond_shares
+from crawler.rules.shares import beyond_shares
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from uuid import UUID
 
-from crawler.rules.traps import NOTHING_LEARNED, TrapRules, TrapState
+from crawler.rules.trap_verdict import TrapRules
+from crawler.rules.traps import NOTHING_LEARNED, TrapState
 from crawler.settings import TrapSettings
 
 TOKEN = "9f86d081884c7d659a2feaa0c55ad015"

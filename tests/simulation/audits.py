@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from crawler.audit.findings import Report
 from crawler.audit.judge_frontier import Committed, disagreements, missing_of
-from crawler.audit.judges import judge_jobs
+from crawler.audit.judge_jobs import judge_jobs
 from crawler.engine.client import Engine
 from crawler.frontier.bulk import BulkLookup, Tally
 from crawler.frontier.job_audit import JobBooks

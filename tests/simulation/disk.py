@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from crawler import disk_sync
-from crawler.archive import appender, history, index, told_log
+from crawler.archive import appender, history, index_writer, told_log
 from tests.simulation.loop import PROCESS, Process, VirtualLoop
 
 
@@ -116,11 +116,11 @@ class Disks:
 @contextlib.contextmanager
 def mounted(disks: Disks) -> Iterator[None]:
     """The writers of the archive write to these disks."""
-    appender.os = index.os = history.os = told_log.os = disks  # type: ignore[assignment, attr-defined]
+    appender.os = index_writer.os = history.os = told_log.os = disks  # type: ignore[assignment, attr-defined]
     appender.disk_sync = told_log.disk_sync = disks  # type: ignore[assignment, attr-defined]
     try:
         yield
     finally:
-        appender.os = index.os = history.os = told_log.os = os  # type: ignore[attr-defined]
+        appender.os = index_writer.os = history.os = told_log.os = os  # type: ignore[attr-defined]
         appender.disk_sync = told_log.disk_sync = disk_sync  # type: ignore[attr-defined]
         disks.close_all()

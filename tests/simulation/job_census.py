@@ -4,7 +4,8 @@ import msgspec
 
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import script
-from crawler.rules.jobs import Job, Row, job_of
+from crawler.rules.job_runs import job_of
+from crawler.rules.jobs import Job, Row
 from tests.simulation.census import Census
 from tests.simulation.wire import RealEngine
 

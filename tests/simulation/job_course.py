@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 from crawler.model import CommitEntry
-from crawler.rules.health import GIVEN_UP_AT
 from crawler.rules.jobs import Job, Outcome
+from crawler.rules.poison import GIVEN_UP_AT
 from tests.simulation.clocks import EPOCH_NS
 from tests.simulation.engine import Server
 from tests.simulation.job_census import JobCensus

@@ -13,7 +13,8 @@ import msgspec
 from crawler.engine.client import Call
 from crawler.frontier.arguments import FenceArgs, JobChange
 from crawler.frontier.record import Keys
-from crawler.rules.jobs import OPEN, Job, Outcome, Revision, Row, RunRecord, State
+from crawler.rules.job_runs import RunRecord
+from crawler.rules.jobs import OPEN, Job, Outcome, Revision, Row, State
 from crawler.worker.clock_check import OFFSET_MAX_S
 from tests.simulation.clocks import EPOCH_NS
 from tests.simulation.job_census import JobCensus

@@ -7,8 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from crawler.rules.jobs import JobSpec, RunSpec
-from crawler.rules.schedules import Schedule
+from crawler.rules.cron import Schedule
+from crawler.rules.job_runs import RunSpec
+from crawler.rules.jobs import JobSpec
 from tests.simulation.clocks import EPOCH_NS
 from tests.simulation.loop import NS
 from tests.simulation.web import Kind, Web

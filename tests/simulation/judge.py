@@ -14,7 +14,7 @@ from crawler.engine.client import Call
 from crawler.frontier.arguments import AckArgs
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import NAMES, script
-from crawler.rules.urls import partition_of
+from crawler.rules.places import partition_of
 from tests.simulation.browsing import Request
 from tests.simulation.clocks import EPOCH_NS
 from tests.simulation.disturbance import Disturbances

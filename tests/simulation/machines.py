@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from crawler.archive.folder import SessionLock
+from crawler.archive.session_locks import SessionLock
 from crawler.content.html import parse_page
 from crawler.crawl import build, opening
 from crawler.crawl.build import Instance
@@ -24,7 +24,7 @@ from crawler.frontier import jobs as stored_jobs
 from crawler.frontier import record
 from crawler.handlers.crawler import Crawler, Handler
 from crawler.handlers.page import Page as HandlersPage
-from crawler.handlers.run import Handled, run_handler
+from crawler.handlers.page_run import Handled, run_handler
 from crawler.membership import peers as nodes
 from crawler.model import Claim, ParsedPage, Response
 from crawler.runtime.process import PHASE

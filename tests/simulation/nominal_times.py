@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from crawler.rules.cron import Schedule
 from crawler.rules.jobs import Revision, Row, State
-from crawler.rules.schedules import Schedule
 
 MINUTES = {"* * * * *": 1, "*/2 * * * *": 2}  # the cron expressions that simulations use
 

@@ -7,7 +7,7 @@ from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.errors import CrawlerError
 from crawler.frontier.operator_log import Actor, Via
 from crawler.runtime.process import wall_s
-from crawler.views import jobs
+from crawler.views import failed_runs, jobs
 from tests.simulation.job_sketches import Act
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.machines import Fleet, Life, Node, replaced
@@ -59,4 +59,4 @@ class Person:
 
 
 async def _retry(crawl: OpenCrawl, user: str, name: str, *, actor: Actor) -> None:
-    await jobs.retry(crawl, user, name, None, actor=actor)
+    await failed_runs.retry(crawl, user, name, None, actor=actor)

@@ -16,7 +16,7 @@ from crawler.crawl.opening import make_seeder, open_crawl
 from crawler.crawl.url_input import GivenUrl
 from crawler.engine.client import Call
 from crawler.model import FailureKind
-from crawler.rules.health import GIVEN_UP_AT
+from crawler.rules.poison import GIVEN_UP_AT
 from crawler.rules.urls import host_of
 from tests.simulation.audits import Auditor
 from tests.simulation.browsing import Internet, Request

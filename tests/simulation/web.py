@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from crawler.rules.urls import partition_of
+from crawler.rules.places import partition_of
 
 OUTSIDE = "outside.test"  # never in scope
 DEAD_S = 240.0  # how much longer a crawl takes at worst whose web has dead hosts

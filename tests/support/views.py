@@ -5,17 +5,9 @@ from typing import Any
 from crawler.frontier.operator import Overrides
 from crawler.frontier.series import Rates
 from crawler.frontier.stats import DomainStats
-from crawler.views.figures import (
-    CrawlState,
-    DomainRows,
-    DomainState,
-    DomainView,
-    Overview,
-    Snapshot,
-    domain_view,
-    next_text,
-)
-from crawler.views.overview import with_notes
+from crawler.views.figures import DomainState, DomainView, domain_view, next_text
+from crawler.views.headline import with_notes
+from crawler.views.snapshot import CrawlState, DomainRows, Overview, Snapshot
 
 NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
 

@@ -4,7 +4,7 @@ import pytest
 
 from crawler.frontier.series import Rates
 from crawler.tui.widgets import bars, columns_of
-from crawler.views.figures import Point
+from crawler.views.snapshot import Point
 
 
 def point(at: float, seconds: float = 5.0) -> Point:

@@ -7,7 +7,7 @@ from textual.pilot import Pilot
 
 from crawler.rules.text import one_line
 from crawler.tui.app import TopApp
-from crawler.views.figures import DomainRows, Snapshot
+from crawler.views.snapshot import DomainRows, Snapshot
 from tests.tui.tui_lab import DOMAINS, NEVER_S, FixedSource, app_of, busy, screen_text
 
 SIZE = (80, 24)

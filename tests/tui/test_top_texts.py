@@ -3,7 +3,7 @@
 import pytest
 
 from crawler.tui.widgets import BOOST_MAX, HELP, boost_question, crawl_question, head_text, keys_text, notes_text
-from crawler.views.figures import CrawlState
+from crawler.views.snapshot import CrawlState
 from tests.support.views import domain, overview
 
 

@@ -8,10 +8,12 @@ from crawler.errors import EngineDown, UsageError
 from crawler.frontier.operator_log import LogEntry, Via
 from crawler.frontier.series import Rates
 from crawler.tui.app import TopApp
-from crawler.views.dead_letters import Letter, LetterFailure, LetterList
+from crawler.views.dead_letter_changes import LetterList
+from crawler.views.dead_letters import Letter, LetterFailure
 from crawler.views.domains import DomainDetail, RobotsView, sentence, with_facts
 from crawler.views.explain import ShownAttempt
-from crawler.views.figures import DomainRows, DomainState, DomainView, Overview, Point, SeriesView, Snapshot
+from crawler.views.figures import DomainState, DomainView
+from crawler.views.snapshot import DomainRows, Overview, Point, SeriesView, Snapshot
 from tests.support.views import NOW, domain, overview, snapshot
 
 NEVER_S = 3600.0  # between two reads: only keys cause one

@@ -10,11 +10,9 @@ import pytest
 
 from crawler.crawl.opening import OpenCrawl
 from crawler.errors import UsageError
-from crawler.rules.logins import LoginRecord
-from crawler.views.commands import letter_reason_of
-from crawler.views.dead_letters import (
+from crawler.rules.login_pace import LoginRecord
+from crawler.views.dead_letter_changes import (
     SCANS_MAX,
-    Letter,
     LetterFilter,
     dead_letter,
     dead_letter_list,
@@ -23,6 +21,8 @@ from crawler.views.dead_letters import (
     purge,
     retry,
 )
+from crawler.views.dead_letters import Letter
+from crawler.views.values import letter_reason_of
 from tests.crawl.runs_lab import ONE, end, start
 from tests.support.engine import Engine
 from tests.views.views_lab import ANN, check_nothing_unlogged, give_up, logged, seeded
@@ -105,7 +105,7 @@ async def test_a_page_reads_only_so_much_where_few_are_wanted(
         return await some(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(type(crawl.letters), "some", counted)
-    monkeypatch.setattr("crawler.views.dead_letters.SCANS_MAX", 3)
+    monkeypatch.setattr("crawler.views.dead_letter_changes.SCANS_MAX", 3)
     assert SCANS_MAX > 3
     page = await dead_letter_page(crawl, LetterFilter(reason="tls"), limit=10)
     assert (list(page.letters), reads) == ([], 3)

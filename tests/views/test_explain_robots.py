@@ -1,7 +1,7 @@
 """What `explain` says of robots.txt."""
 
 from crawler.rules.robots import RobotsRules
-from crawler.views.explain import RobotsFact, _robots
+from crawler.views.reasons import RobotsFact, _robots
 
 
 def test_a_line_below_another_name_is_explained() -> None:

@@ -12,7 +12,7 @@ from crawler.frontier.leases import Acquired
 from crawler.frontier.owner import Fence, Settlement
 from crawler.rules.robots import RobotsRules, SharedRobots
 from crawler.settings.schema import SiteSettings
-from crawler.views.commands import check_delay, least_delay_ms, set_delay
+from crawler.views.operator import check_delay, least_delay_ms, set_delay
 from tests.support.engine import Engine
 from tests.views.views_lab import ANN, DOMAIN, seeded
 

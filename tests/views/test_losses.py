@@ -8,8 +8,7 @@ import pytest
 from crawler.crawl.opening import OpenCrawl
 from crawler.frontier.stats import Totals
 from crawler.model import OURS, FailureKind
-from crawler.views.commands import letter_reason_of
-from crawler.views.dead_letters import LetterFilter, dead_letter_list, purge, retry
+from crawler.views.dead_letter_changes import LetterFilter, dead_letter_list, purge, retry
 from crawler.views.losses import (
     ADVICE,
     LINES_MAX,
@@ -20,7 +19,8 @@ from crawler.views.losses import (
     losses_table,
     losses_text,
 )
-from crawler.views.overview import losses, overview_with_losses
+from crawler.views.values import letter_reason_of
+from crawler.views.whole import losses, overview_with_losses
 from tests.crawl.runs_lab import ONE, finish, start
 from tests.support.engine import Engine
 from tests.views.views_lab import ANN, give_up, seeded

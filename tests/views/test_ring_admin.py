@@ -8,16 +8,16 @@ import pytest
 
 from crawler.crawl.opening import OpenCrawl, member_of
 from crawler.errors import UsageError
-from crawler.views import ring
-from crawler.views.ring import place
+from crawler.views import pins
+from crawler.views.shares import place
 from tests.support.engine import Engine
 from tests.views.views_lab import ANN, DOMAIN, check_nothing_unlogged, logged, seeded
 
 OTHER = "other.example"
 CHANGES: dict[str, Callable[[OpenCrawl], Awaitable[object]]] = {
-    "pin": lambda crawl: ring.pin(crawl, DOMAIN, "web-1", actor=ANN),
-    "unpin": lambda crawl: ring.unpin(crawl, OTHER, actor=ANN),
-    "evict": lambda crawl: ring.evict(crawl, "web-0", actor=ANN),
+    "pin": lambda crawl: pins.pin(crawl, DOMAIN, "web-1", actor=ANN),
+    "unpin": lambda crawl: pins.unpin(crawl, OTHER, actor=ANN),
+    "evict": lambda crawl: pins.evict(crawl, "web-0", actor=ANN),
 }
 
 
@@ -25,27 +25,27 @@ CHANGES: dict[str, Callable[[OpenCrawl], Awaitable[object]]] = {
 async def crawl(tmp_path: Path, engine: Engine) -> AsyncIterator[OpenCrawl]:
     async with seeded(tmp_path / "c", engine) as one:
         await one.members.join(msgspec.structs.replace(member_of(one, "web-0"), session="gone"))
-        await ring.pin(one, OTHER, "web-0", actor=ANN)
+        await pins.pin(one, OTHER, "web-0", actor=ANN)
         yield one
 
 
 async def test_a_pin_is_logged_and_comes_as_a_record(crawl: OpenCrawl) -> None:
-    done = await ring.pin(crawl, f"https://www.{DOMAIN}/x", "web-1", actor=ANN)
+    done = await pins.pin(crawl, f"https://www.{DOMAIN}/x", "web-1", actor=ANN)
     assert (done.domain, done.node, done.running) == (DOMAIN, "web-1", False)
     assert (await place(crawl, DOMAIN)).pinned == "web-1"
-    assert [(one.domain, one.state) for one in (await ring.pins(crawl)).pins] == [
+    assert [(one.domain, one.state) for one in (await pins.pins(crawl)).pins] == [
         (DOMAIN, "waiting"),
         (OTHER, "waiting"),
     ]
-    assert (await ring.unpin(crawl, DOMAIN, actor=ANN)).still_pinned_by == []
+    assert (await pins.unpin(crawl, DOMAIN, actor=ANN)).still_pinned_by == []
     with pytest.raises(UsageError, match="is not pinned"):
-        await ring.unpin(crawl, DOMAIN, actor=ANN)
+        await pins.unpin(crawl, DOMAIN, actor=ANN)
     assert (await logged(crawl))[1:] == [("ring pin", DOMAIN, "to web-1"), ("ring unpin", DOMAIN, "")]
 
 
 async def test_a_node_that_is_not_there_is_not_evicted_and_not_logged(crawl: OpenCrawl) -> None:
     with pytest.raises(UsageError, match="no node 'web-7' takes part"):
-        await ring.evict(crawl, "web-7", actor=ANN)
+        await pins.evict(crawl, "web-7", actor=ANN)
     assert len(await logged(crawl)) == 1
 
 

@@ -8,7 +8,9 @@ from msgspec.structs import replace
 
 from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.errors import UsageError
-from crawler.views.explain import CommitAnswer, explain, explanation, recent_attempts, record_of
+from crawler.views.attempts import recent_attempts
+from crawler.views.facts import explain
+from crawler.views.reasons import CommitAnswer, explanation, record_of
 from tests.cli.cli_lab import HOST, page
 from tests.crawl.harness import crawl, settings_of
 from tests.support.engine import Engine

@@ -8,21 +8,21 @@ from msgspec import UNSET
 
 from crawler.crawl.opening import OpenCrawl
 from crawler.errors import UsageError
-from crawler.views import commands
-from crawler.views.commands import boost_of, check_release, delay_ms_of, domain_of
+from crawler.views import operator
+from crawler.views.values import boost_of, check_release, delay_ms_of, domain_of
 from tests.support.engine import Engine
 from tests.views.views_lab import ANN, DOMAIN, URLS, all_keys, check_nothing_unlogged, logged, seeded
 
 ALL = len(URLS)
 CHANGES: dict[str, Callable[[OpenCrawl], Awaitable[object]]] = {
-    "pause": lambda crawl: commands.pause(crawl, DOMAIN, actor=ANN),
-    "resume": lambda crawl: commands.resume(crawl, DOMAIN, actor=ANN),
-    "block": lambda crawl: commands.block(crawl, DOMAIN, actor=ANN),
-    "unblock": lambda crawl: commands.unblock(crawl, DOMAIN, actor=ANN),
-    "delay": lambda crawl: commands.set_delay(crawl, DOMAIN, 5000, actor=ANN),
-    "boost": lambda crawl: commands.set_boost(crawl, DOMAIN, 5, actor=ANN),
-    "purge": lambda crawl: commands.purge(crawl, DOMAIN, actor=ANN),
-    "release": lambda crawl: commands.release(crawl, DOMAIN, actor=ANN),
+    "pause": lambda crawl: operator.pause(crawl, DOMAIN, actor=ANN),
+    "resume": lambda crawl: operator.resume(crawl, DOMAIN, actor=ANN),
+    "block": lambda crawl: operator.block(crawl, DOMAIN, actor=ANN),
+    "unblock": lambda crawl: operator.unblock(crawl, DOMAIN, actor=ANN),
+    "delay": lambda crawl: operator.set_delay(crawl, DOMAIN, 5000, actor=ANN),
+    "boost": lambda crawl: operator.set_boost(crawl, DOMAIN, 5, actor=ANN),
+    "purge": lambda crawl: operator.purge(crawl, DOMAIN, actor=ANN),
+    "release": lambda crawl: operator.release(crawl, DOMAIN, actor=ANN),
 }
 
 
@@ -33,18 +33,18 @@ async def crawl(tmp_path: Path, engine: Engine) -> AsyncIterator[OpenCrawl]:
 
 
 async def test_a_domain_is_paused_and_resumed_once(crawl: OpenCrawl) -> None:
-    first = await commands.pause(crawl, DOMAIN, actor=ANN)
+    first = await operator.pause(crawl, DOMAIN, actor=ANN)
     assert (first.domain, first.paused, first.urls, first.is_changed) == (DOMAIN, True, ALL, True)
     assert first.text == f"{DOMAIN} is now paused: {ALL} URLs wait"
     assert first.blocked is first.delay_ms is first.purged is UNSET
-    assert not (await commands.pause(crawl, DOMAIN, actor=ANN)).is_changed
-    assert (await commands.resume(crawl, DOMAIN, actor=ANN)).is_changed
-    assert not (await commands.resume(crawl, DOMAIN, actor=ANN)).is_changed
+    assert not (await operator.pause(crawl, DOMAIN, actor=ANN)).is_changed
+    assert (await operator.resume(crawl, DOMAIN, actor=ANN)).is_changed
+    assert not (await operator.resume(crawl, DOMAIN, actor=ANN)).is_changed
     assert await logged(crawl) == [(name, DOMAIN, "") for name in ("pause", "resume")]
 
 
 async def test_the_whole_crawl_is_named_by_no_domain(crawl: OpenCrawl) -> None:
-    result = await commands.pause(crawl, "", actor=ANN)
+    result = await operator.pause(crawl, "", actor=ANN)
     assert (result.domain, result.paused, result.urls) == (None, True, ALL)
     assert (await crawl.operator.overrides()).is_paused
     assert await logged(crawl) == [("pause", "", "")]
@@ -52,25 +52,25 @@ async def test_the_whole_crawl_is_named_by_no_domain(crawl: OpenCrawl) -> None:
 
 async def test_delay_and_boost_tell_whether_they_changed_anything(crawl: OpenCrawl) -> None:
     for changed in (True, False):
-        delay = await commands.set_delay(crawl, DOMAIN, 5000, actor=ANN)
-        boost = await commands.set_boost(crawl, DOMAIN, -3, actor=ANN)
+        delay = await operator.set_delay(crawl, DOMAIN, 5000, actor=ANN)
+        boost = await operator.set_boost(crawl, DOMAIN, -3, actor=ANN)
         assert (delay.delay_ms, delay.is_changed, boost.boost, boost.is_changed) == (5000, changed, -3, changed)
-    assert (await commands.boosts(crawl)).boosts == {DOMAIN: -3}
-    auto = await commands.set_delay(crawl, DOMAIN, None, actor=ANN)
+    assert (await operator.boosts(crawl)).boosts == {DOMAIN: -3}
+    auto = await operator.set_delay(crawl, DOMAIN, None, actor=ANN)
     assert (auto.delay_ms, auto.is_changed) == (None, True)
     assert (await logged(crawl))[0] == ("delay", DOMAIN, "5 s")
     assert (await logged(crawl))[-1] == ("delay", DOMAIN, "auto")
 
 
 async def test_blocked_urls_come_back_and_purged_ones_do_not(crawl: OpenCrawl) -> None:
-    assert (await commands.block(crawl, DOMAIN, actor=ANN)).urls == ALL
-    assert (await commands.release(crawl, "", reason="urls", urls_max=3, actor=ANN)).released == 0
-    assert (await commands.unblock(crawl, DOMAIN, actor=ANN)).urls == ALL
-    assert (await commands.purge(crawl, DOMAIN, actor=ANN)).purged == ALL
-    assert (await commands.purge(crawl, DOMAIN, actor=ANN)).is_changed is False
+    assert (await operator.block(crawl, DOMAIN, actor=ANN)).urls == ALL
+    assert (await operator.release(crawl, "", reason="urls", urls_max=3, actor=ANN)).released == 0
+    assert (await operator.unblock(crawl, DOMAIN, actor=ANN)).urls == ALL
+    assert (await operator.purge(crawl, DOMAIN, actor=ANN)).purged == ALL
+    assert (await operator.purge(crawl, DOMAIN, actor=ANN)).is_changed is False
     assert ("release", "", "reason urls, at most 3 URLs") in await logged(crawl)
-    assert await commands.is_met(crawl, DOMAIN)
-    assert not await commands.is_met(crawl, "other.example")
+    assert await operator.is_met(crawl, DOMAIN)
+    assert not await operator.is_met(crawl, "other.example")
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
@@ -86,10 +86,10 @@ async def test_nothing_changes_without_an_entry_in_the_log(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda crawl: commands.set_delay(crawl, DOMAIN, -1, actor=ANN), "delay -1 ms: expected 0 to 86,400,000"),
-        (lambda crawl: commands.set_boost(crawl, DOMAIN, 10, actor=ANN), "boost 10: expected a whole number from -9"),
-        (lambda crawl: commands.release(crawl, "", urls_max=-1, actor=ANN), "urls -1: expected a number of URLs"),
-        (lambda crawl: commands.release(crawl, "", reason="paused", actor=ANN), "reason paused: use 'crawler resume"),
+        (lambda crawl: operator.set_delay(crawl, DOMAIN, -1, actor=ANN), "delay -1 ms: expected 0 to 86,400,000"),
+        (lambda crawl: operator.set_boost(crawl, DOMAIN, 10, actor=ANN), "boost 10: expected a whole number from -9"),
+        (lambda crawl: operator.release(crawl, "", urls_max=-1, actor=ANN), "urls -1: expected a number of URLs"),
+        (lambda crawl: operator.release(crawl, "", reason="paused", actor=ANN), "reason paused: use 'crawler resume"),
     ],
 )
 async def test_bad_values_change_nothing_and_are_not_logged(

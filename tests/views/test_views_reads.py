@@ -16,9 +16,11 @@ from crawler.frontier.operator import OverrideKind
 from crawler.frontier.series import Sample
 from crawler.runtime.process import wall_s
 from crawler.testing.generated_web import Resource
-from crawler.views.domains import DomainDetail, domain_detail, domain_page, domain_rows, domains_matching
-from crawler.views.figures import CrawlState, DomainState
-from crawler.views.overview import crawl_series, overview, snapshot, totals
+from crawler.views.domain_reads import domain_detail, domain_page, domain_rows, domains_matching
+from crawler.views.domains import DomainDetail
+from crawler.views.figures import DomainState
+from crawler.views.snapshot import CrawlState
+from crawler.views.whole import crawl_series, overview, snapshot, totals
 from crawler.worker import activity, archive
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.engine import Engine

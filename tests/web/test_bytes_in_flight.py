@@ -11,9 +11,9 @@ import pytest
 import uvloop
 
 from crawler.model import FailureKind, FetchResult
-from crawler.web import connection as of_bytes
-from crawler.web.connection import FREE_BYTES, READ_BYTES, BytesInFlight, Share
+from crawler.web import in_flight as of_bytes
 from crawler.web.fetcher import Fetcher
+from crawler.web.in_flight import FREE_BYTES, READ_BYTES, BytesInFlight, Share
 from tests.support.hostile_server import Close, Hold, HostileServer, Reset, Step
 from tests.support.patience import PATIENCE_S
 from tests.support.tls import Authority

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from crawler.archive.warc import response_record, stored_response
+from crawler.archive.warc import response_record
+from crawler.archive.warc_reader import stored_response
 from crawler.model import FailureKind, Response
 from crawler.web.response import BadHead, ResponseReader
 from tests.support.hostile_server import Close, HostileServer

@@ -5,7 +5,7 @@ import ssl
 import pytest
 
 from crawler.model import FailureKind
-from crawler.web.connection import SESSIONS_MAX, ResumingContext
+from crawler.web.tls import SESSIONS_MAX, ResumingContext
 from tests.support.hostile_server import Close, HostileServer
 from tests.support.tls import Authority
 from tests.web.fetching import HELLO, fetching, kind_of, response_of

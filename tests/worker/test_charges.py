@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.model import OURS, Failure, FailureKind, FetchResult
-from crawler.rules.health import HostAction
+from crawler.rules.origin_health import HostAction
 from crawler.worker.response_policy import ResponsePolicy
 from crawler.worker.robots_reader import RobotsResult
 from crawler.worker.schedule import QueueSlot

@@ -10,7 +10,7 @@ import pytest
 
 from crawler.frontier.owner import Settlement
 from crawler.model import Claim, ParsedPage
-from crawler.rules.order import Introductions
+from crawler.rules.introductions import Introductions
 from crawler.settings import ArchiveSettings
 from crawler.worker.activity import Activity
 from crawler.worker.commit import Committer, Ends

@@ -12,10 +12,10 @@ import pytest
 from crawler.archive.folder import UNKNOWN
 from crawler.errors import NoRoomError
 from crawler.frontier.members import Member, weights_of
-from crawler.rules.membership import build
+from crawler.rules.ring import build
 from crawler.settings import ArchiveSettings
+from crawler.views.instances import full_nodes
 from crawler.views.report import waits_text
-from crawler.views.ring import full_nodes
 from crawler.worker import disk_room
 from crawler.worker.counters import Counters, OpenClaims
 from crawler.worker.disk_room import DiskRoom, can_write

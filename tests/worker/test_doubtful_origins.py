@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from crawler.rules.health import AdaptiveDelay
+from crawler.rules.pace import AdaptiveDelay
 from crawler.worker.schedule import DOUBT_MS, DOUBT_TURNS, QueueSlot
 
 NOW = 1_000_000

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.rules.order import FairTurns
+from crawler.rules.turns import FairTurns
 from crawler.worker.due_users import PLAIN, DueUsers
 
 PARTITIONS = range(6)

@@ -11,9 +11,9 @@ from crawler.errors import EngineFull
 from crawler.frontier.messages import AckReply, AddReply
 from crawler.frontier.owner import Settlement
 from crawler.model import AckOutcome, AddOutcome, Candidate, Claim, ParsedPage
-from crawler.rules import order
-from crawler.rules.jobs import RunRecord, RunSpec
-from crawler.rules.order import BURST_BYTES, BYTES_PER_S, Introductions, cost
+from crawler.rules import introductions
+from crawler.rules.introductions import BURST_BYTES, BYTES_PER_S, Introductions, cost
+from crawler.rules.job_runs import RunRecord, RunSpec
 from crawler.rules.scope import ScopeRules
 from crawler.settings import ArchiveSettings, TrapSettings
 from crawler.worker import route
@@ -288,8 +288,8 @@ async def test_while_the_engine_has_no_room_held_links_wait(lab: Lab) -> None:
 
 
 async def test_a_small_burst_lets_each_link_pass_in_its_turn(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(order, "BURST_BYTES", 1)
-    monkeypatch.setattr(order, "BYTES_PER_S", 1000)
+    monkeypatch.setattr(introductions, "BURST_BYTES", 1)
+    monkeypatch.setattr(introductions, "BYTES_PER_S", 1000)
     await lab.commit(lab.page("http://a.test/", links(5)))
     assert await lab.commit_all(10) > 1
     assert lab.frontier.added == links(5)

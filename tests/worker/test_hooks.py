@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 from crawler.handlers.crawler import Crawler
-from crawler.handlers.tasks import Threads
+from crawler.handlers.threads import Threads
 from crawler.worker.hooks import Hooks
 
 

@@ -10,7 +10,7 @@ from crawler.frontier.messages import AddReply
 from crawler.frontier.owner import Settlement
 from crawler.frontier.record import CrawlRecord
 from crawler.model import AddOutcome, Candidate, Claim, ParsedPage, RefusalReason
-from crawler.rules.order import Introductions
+from crawler.rules.introductions import Introductions
 from crawler.rules.scope import ScopeRules
 from crawler.settings import ScopeSettings, TrapSettings
 from crawler.worker.counters import Counters, OpenClaims

@@ -21,22 +21,26 @@ from crawler.frontier.placement import Placement
 from crawler.frontier.runs import ActiveRun
 from crawler.handlers.crawler import Crawler
 from crawler.model import Claim, Failure, FailureKind, FetchResult
-from crawler.rules import health, scope, urls
+from crawler.rules import places as url_places
+from crawler.rules import proxy_health, trap_verdict, urls
 from crawler.rules import robots as robots_txt
-from crawler.rules import traps as verdict
+from crawler.rules import scope as scope_rules
+from crawler.rules import sites as site_rules
 from crawler.rules.cookies import Jar
-from crawler.rules.health import Fault, ProxyHealth
-from crawler.rules.jobs import RunRecord, RunSpec
-from crawler.rules.scope import ScopeRules, SiteRules, of_queues
-from crawler.rules.traps import TrapRules
-from crawler.rules.urls import Fingerprints, JoinCache, join_all
+from crawler.rules.job_runs import RunRecord, RunSpec
+from crawler.rules.places import Fingerprints
+from crawler.rules.proxy_health import Fault, ProxyHealth
+from crawler.rules.scope import ScopeRules
+from crawler.rules.sites import SiteRules, of_queues
+from crawler.rules.trap_verdict import TrapRules
+from crawler.rules.urls import JoinCache, join_all
 from crawler.settings import DnsSettings, FetchSettings, ScopeSettings, Settings, SiteSettings, TrapSettings
-from crawler.web import connection as tls_context
 from crawler.web import connection_pool, fetcher, resolver
-from crawler.web.connection import ResumingContext
+from crawler.web import tls as tls_context
 from crawler.web.connection_pool import Pool
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
+from crawler.web.tls import ResumingContext
 from crawler.worker import (
     address_limit,
     cookie_walls,
@@ -443,7 +447,7 @@ async def trap_states(patch: pytest.MonkeyPatch) -> Filled:
     assert traps.state_of("i.test") == suspect
     assert suspect.counts
     found = [traps.state_of(f"h{n}.test").digests or None for n in range(MANY)]
-    return Filled(len(traps._plain), right(found, lambda n: ((f"{n:016}"[-verdict.DIGEST_CHARS :], 1),)))
+    return Filled(len(traps._plain), right(found, lambda n: ((f"{n:016}"[-trap_verdict.DIGEST_CHARS :], 1),)))
 
 
 async def released(patch: pytest.MonkeyPatch) -> Filled:
@@ -520,7 +524,7 @@ async def run_routers(patch: pytest.MonkeyPatch) -> Filled:
 
 
 async def run_fingerprints(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(urls, "RUNS_MAX", BOUND)
+    patch.setattr(url_places, "RUNS_MAX", BOUND)
     one = Fingerprints(bytes(16))
     expected = [Fingerprints(bytes(16), str(n + 1)).of("http://a.test/") for n in range(MANY)]
     assert [one.of_run(str(n + 1)).of("http://a.test/") for n in range(MANY)] == expected
@@ -541,7 +545,7 @@ async def places(patch: pytest.MonkeyPatch) -> Filled:
 
 
 async def scope_verdicts(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(scope, "_AUTHORITIES_MAX", BOUND)
+    patch.setattr(scope_rules, "_AUTHORITIES_MAX", BOUND)
     rules = ScopeRules.of(ScopeSettings(mode="domain"), ["domain:a.test"])
     for n in range(MANY):
         assert not rules.allows(f"{origin(n)}/")
@@ -551,7 +555,7 @@ async def scope_verdicts(patch: pytest.MonkeyPatch) -> Filled:
 
 
 async def site_tables(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(scope, "_ORIGINS_MAX", BOUND)
+    patch.setattr(site_rules, "_ORIGINS_MAX", BOUND)
     sites = [SiteSettings(match="h7.test", delay_s=3.0)]
     rules, of_queue = SiteRules.of(sites, "delay_s"), of_queues(sites, "delay_s")
     assert rules is not None
@@ -576,7 +580,7 @@ async def joins(patch: pytest.MonkeyPatch) -> Filled:
 
 
 async def dateless(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(verdict, "DATELESS_MAX", BOUND)
+    patch.setattr(trap_verdict, "DATELESS_MAX", BOUND)
     rules, state, sizes = TrapRules(TrapSettings()), TrapMemory(TrapSettings()).state_of("a.test"), []
     for n in range(MANY):
         rules.learn(state, "http://a.test/", links=[f"http://a.test/{'x' * (n + 1)}"])
@@ -623,7 +627,7 @@ async def error_files(patch: pytest.MonkeyPatch) -> Filled:
 
 
 async def troubled_targets(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(health, "TARGETS_MAX", BOUND)
+    patch.setattr(proxy_health, "TARGETS_MAX", BOUND)
     one = ProxyHealth(give_up_ms=1)
     for n in range(MANY):
         one.failed(origin(n), f"h{n}.test", Fault.EITHER, "", now_ms=1)
@@ -631,7 +635,7 @@ async def troubled_targets(patch: pytest.MonkeyPatch) -> Filled:
 
 
 async def served_targets(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(health, "TARGETS_MAX", BOUND)
+    patch.setattr(proxy_health, "TARGETS_MAX", BOUND)
     one = ProxyHealth(give_up_ms=1)
     for n in range(MANY):
         one.served(origin(n), now_ms=1)
@@ -639,10 +643,10 @@ async def served_targets(patch: pytest.MonkeyPatch) -> Filled:
 
 
 async def new_targets(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(health, "TARGETS_MAX", BOUND)
+    patch.setattr(proxy_health, "TARGETS_MAX", BOUND)
     one = ProxyHealth(give_up_ms=1)
-    for n in range(health.DOMAINS_MAX):
-        one.failed(origin(n), str(n), health.Fault.EITHER, "", now_ms=1)
+    for n in range(proxy_health.DOMAINS_MAX):
+        one.failed(origin(n), str(n), proxy_health.Fault.EITHER, "", now_ms=1)
     for n in range(MANY):
         one.wait_ms(f"{origin(n)}.new", now_ms=2)
     return Filled(len(one._first), known(f"{origin(n)}.new" in one._first for n in range(MANY)))
@@ -710,7 +714,7 @@ async def test_a_memory_is_bounded_and_never_wrong(row: str, monkeypatch: pytest
 # --- the table of the docs ---
 
 SHARED: dict[str, Any] = {  # least recently used caches that all of a process share
-    "domains of hosts": urls.registrable_domain,
+    "domains of hosts": url_places.registrable_domain,
     "public addresses": resolver.is_public,
     "rules of short robots.txt": robots_txt._parsed_once,
 }

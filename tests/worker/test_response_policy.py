@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.model import FailureKind
-from crawler.rules.health import UNMEASURED, HostAction
+from crawler.rules.origin_health import HostAction
+from crawler.rules.pace import UNMEASURED
 from crawler.worker import response_policy
 from crawler.worker.response_policy import PROBE_MS, Recall, ResponsePolicy
 from crawler.worker.robots_reader import RobotsResult

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from crawler.errors import EngineDown
 from crawler.frontier.runs import ActiveRun
 from crawler.model import Claim
-from crawler.rules.jobs import RunRecord, RunSpec
-from crawler.rules.order import Introductions
+from crawler.rules.introductions import Introductions
+from crawler.rules.job_runs import RunRecord, RunSpec
 from crawler.rules.scope import ScopeRules
 from crawler.rules.traps import NOTHING_LEARNED
 from crawler.settings import TrapSettings

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from crawler.frontier.messages import QueueBatch
 from crawler.model import Claim
-from crawler.rules.health import TICK_MS, AdaptiveDelay
+from crawler.rules.pace import TICK_MS, AdaptiveDelay
 from crawler.runtime.process import monotonic_ms, wall_s
 from crawler.worker.counters import OpenClaims
 from crawler.worker.schedule import KEPT_PLAIN_MS, Scheduler

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from crawler.rules.health import TICK_MS
+from crawler.rules.pace import TICK_MS
 from crawler.worker.counters import OpenClaims
 from crawler.worker.schedule import Scheduler
 from tests.support.patience import PATIENCE_S, others_run

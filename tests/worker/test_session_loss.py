@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from crawler.model import Claim, FailureKind
-from crawler.rules.logins import LoginRecord
+from crawler.rules.login_pace import LoginRecord
 from crawler.worker.login import Logins
 from crawler.worker.login_plans import LoginPlan
 from crawler.worker.session_loss import NOTHING, Fate, Length, Paths, Seen, Sight

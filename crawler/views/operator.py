@@ -1,4 +1,8 @@
-"""What operators change: domains and users. Each command is written into the operator log before it acts."""
+"""Operator commands on domains, or on the whole crawl: pause, block, delay, boost, purge, release.
+
+Each is written to the operator log before it acts. A domain is one that `domain_of` returned; "" is the
+whole crawl, where that is allowed. All raise EngineError; `purge` and `release` also ArchiveError.
+"""
 
 from collections.abc import Mapping
 
@@ -6,160 +10,16 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from crawler.crawl.opening import OpenCrawl
-from crawler.crawl.url_input import url_of_site
 from crawler.errors import UsageError
 from crawler.expressions import Expressions
-from crawler.frontier.deferred import kind_of
 from crawler.frontier.operator import EVERYWHERE, OverrideKind
 from crawler.frontier.operator_log import Actor
-from crawler.model import FailureKind
-from crawler.rules.health import delay_ms as delay_by
-from crawler.rules.jobs import CRAWL, DEPTH_MAX, check_user, check_weight
-from crawler.rules.schedules import parse_duration
-from crawler.rules.scope import of_queues
-from crawler.rules.urls import found_in_url, host_of, registrable_domain
-from crawler.settings.schema import PRIORITY_MAX
+from crawler.rules.pace import delay_ms as delay_by
+from crawler.rules.sites import of_queues
+from crawler.rules.urls import found_in_url
 from crawler.terminal.text import counted, duration, number
 from crawler.views.domains import known_robots
-from crawler.views.losses import RELEASED
-
-
-async def check_delay(crawl: OpenCrawl, domain: str, delay_ms: int) -> None:
-    """Raises UsageError for a delay that is shorter than the least one."""
-    least_ms = await least_delay_ms(crawl, domain)
-    if delay_ms < least_ms:
-        raise UsageError(
-            f"{domain}: {duration(least_ms / 1000)} between requests is the least, by the settings and robots.txt; "
-            "only 'crawler delay' sets a shorter one"
-        )
-
-
-async def least_delay_ms(crawl: OpenCrawl, domain: str) -> int:
-    """The delay that a domain would have without a command.
-
-    That of the settings, of its table in [[sites]], and of the robots.txt files that are known of its hosts. Where no
-    command sets the delay now, also the one in force, which may come from another host of the domain. Raises
-    EngineError.
-    """
-    settings, operator = crawl.settings, crawl.operator
-    partition, queues = operator.partition_of(domain), await operator.queues_of(domain)
-    of_site = of_queues(settings.sites, "delay_s")
-    is_free = domain not in (await operator.overrides()).delays_ms
-    least_ms = 0
-    for found in await crawl.stats.domains([(queue, partition) for queue in queues]):
-        own_ms = round(max(settings.politeness.delay_s, of_site(found.domain) or 0.0) * 1000)
-        robots = await known_robots(crawl, partition, found.domain)
-        asked = [stored.rules.crawl_delay_s for _, stored in robots if stored.rules.crawl_delay_s is not None]
-        cap_ms = int(settings.politeness.delay_max_s * 1000)
-        natural_ms = delay_by(min_delay_ms=own_ms, crawl_delay_s=max(asked, default=None), delay_max_ms=cap_ms)
-        least_ms = max(least_ms, natural_ms, found.delay_ms if is_free else 0)
-    return least_ms
-
-
-# Users of a crawl: their weights, and what waits of each. All functions raise EngineError.
-
-
-class UserView(msgspec.Struct, frozen=True, kw_only=True):
-    """A user who has URLs in queues, or another weight than 1. `user` is None for the crawl itself."""
-
-    user: str | None
-    weight: float
-    waiting: int | None  # URLs in queues, not those that are claimed; None for the crawl itself, where nobody counts
-
-
-async def list_users(crawl: OpenCrawl) -> list[UserView]:
-    """The crawl itself, then the users by name."""
-    weights = (await crawl.operator.overrides()).weights
-    waiting = await crawl.stats.waiting_by_user()
-    first = UserView(user=None, weight=weights.get(CRAWL, 1.0), waiting=None)
-    names = sorted(({*weights} | {*waiting}) - {CRAWL})
-    return [first, *(UserView(user=one, weight=weights.get(one, 1.0), waiting=waiting[one]) for one in names)]
-
-
-async def set_weight(crawl: OpenCrawl, user: str, weight: float, *, actor: Actor) -> bool:
-    """Give a user, or the crawl itself, a weight; whether that is new. Raises UsageError."""
-    if user != CRAWL:
-        check_user(user)
-    check_weight(weight)
-    await crawl.operator_log.add(actor, "users", user, f"weight {weight:g}")
-    if weight == 1:
-        return await crawl.operator.book.cancel(OverrideKind.WEIGHT, user)
-    return await crawl.operator.book.give(OverrideKind.WEIGHT, user, weight)
-
-
-# Values of commands as people write them. Imports little: commands read them before an engine is started.
-
-DELAY_MAX_S = 86_400
-BOOST_MAX = 9
-UNDONE_BY = {"paused": "resume", "blocked": "unblock"}  # deferred for this reason -> what releases them
-
-
-def domain_of(text: str) -> str:
-    """The domain of a domain, host or URL as people write it. Raises InvalidUrl."""
-    return registrable_domain(host_of(url_of_site(text)))
-
-
-def domain_alone(text: str, command: str) -> str:
-    """The same for a command that acts on a domain: raises UsageError for a URL below its host, which would not be all
-    that the command acts on.
-    """
-    domain = domain_of(text)
-    _, _, path = url_of_site(text).partition("://")[2].partition("/")
-    if path:
-        raise UsageError(f"{text}: {command} acts on all of a domain: 'crawler {command} {domain}'")
-    return domain
-
-
-def delay_ms_of(text: str) -> int | None:
-    """A delay as people write it: seconds or a duration; None for "auto". Raises UsageError."""
-    if text == "auto":
-        return None
-    seconds = parse_duration(text)
-    if not 0 <= seconds <= DELAY_MAX_S:
-        raise UsageError(f"delay {text}: expected seconds from 0 to {DELAY_MAX_S:,}, or auto")
-    return round(seconds * 1000)
-
-
-def boost_of(text: str) -> int:
-    """A boost as people write it. Raises UsageError."""
-    try:
-        n = int(text)
-    except ValueError:
-        n = BOOST_MAX + 1
-    if not -BOOST_MAX <= n <= BOOST_MAX:
-        raise UsageError(f"boost {text}: expected a whole number from -{BOOST_MAX} to {BOOST_MAX}")
-    return n
-
-
-def check_release(reason: str, urls_max: int) -> None:
-    """May these be given to `release`? Raises UsageError."""
-    if urls_max < 0:
-        raise UsageError(f"urls {urls_max}: expected a number of URLs")
-    if reason in UNDONE_BY:
-        raise UsageError(f"reason {reason}: use 'crawler {UNDONE_BY[reason]} DOMAIN'")
-    if reason and kind_of(reason) not in RELEASED:
-        raise UsageError(f"reason {reason}: expected one of {', '.join(RELEASED)}")
-
-
-def letter_reason_of(text: str) -> str:
-    """A reason of dead letters. Raises UsageError."""
-    if text not in list(FailureKind):
-        raise UsageError(f"reason {text}: expected one of {', '.join(FailureKind)}")
-    return text
-
-
-def check_seed_options(depth: int, priority: float | None) -> None:
-    """May seeds have this depth and priority? Raises UsageError."""
-    if not 0 <= depth <= DEPTH_MAX:
-        raise UsageError(f"depth {depth}: expected 0 to {DEPTH_MAX}")
-    if priority is not None and not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
-        raise UsageError(f"priority {priority}: expected -{PRIORITY_MAX:,} to {PRIORITY_MAX:,}")
-
-
-# Operator commands on domains, or on the whole crawl: pause, block, delay, boost, purge, release.
-#
-# Each is written to the operator log before it acts. A domain is one that `domain_of` returned; "" is the
-# whole crawl, where that is allowed. All raise EngineError; `purge` and `release` also ArchiveError.
+from crawler.views.values import DELAY_MAX_S, boost_of, check_release
 
 
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -351,3 +211,35 @@ async def _still(crawl: OpenCrawl, domain: str) -> str:
     if stop:
         return f"; {domain} is still {stop}"
     return "; the whole crawl is paused ('crawler resume')" if overrides.is_paused else ""
+
+
+async def check_delay(crawl: OpenCrawl, domain: str, delay_ms: int) -> None:
+    """Raises UsageError for a delay that is shorter than the least one."""
+    least_ms = await least_delay_ms(crawl, domain)
+    if delay_ms < least_ms:
+        raise UsageError(
+            f"{domain}: {duration(least_ms / 1000)} between requests is the least, by the settings and robots.txt; "
+            "only 'crawler delay' sets a shorter one"
+        )
+
+
+async def least_delay_ms(crawl: OpenCrawl, domain: str) -> int:
+    """The delay that a domain would have without a command.
+
+    That of the settings, of its table in [[sites]], and of the robots.txt files that are known of its hosts. Where no
+    command sets the delay now, also the one in force, which may come from another host of the domain. Raises
+    EngineError.
+    """
+    settings, operator = crawl.settings, crawl.operator
+    partition, queues = operator.partition_of(domain), await operator.queues_of(domain)
+    of_site = of_queues(settings.sites, "delay_s")
+    is_free = domain not in (await operator.overrides()).delays_ms
+    least_ms = 0
+    for found in await crawl.stats.domains([(queue, partition) for queue in queues]):
+        own_ms = round(max(settings.politeness.delay_s, of_site(found.domain) or 0.0) * 1000)
+        robots = await known_robots(crawl, partition, found.domain)
+        asked = [stored.rules.crawl_delay_s for _, stored in robots if stored.rules.crawl_delay_s is not None]
+        cap_ms = int(settings.politeness.delay_max_s * 1000)
+        natural_ms = delay_by(min_delay_ms=own_ms, crawl_delay_s=max(asked, default=None), delay_max_ms=cap_ms)
+        least_ms = max(least_ms, natural_ms, found.delay_ms if is_free else 0)
+    return least_ms
