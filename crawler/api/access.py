@@ -5,10 +5,8 @@ What lasts, a stream of events or of seeds, ends when its sender's token or sess
 
 import asyncio
 import contextlib
-import hashlib
 import hmac
 import math
-import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
@@ -17,87 +15,15 @@ import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
-from crawler.api.front import Front, Source, is_loopback, is_ours, proxy_header, source_of
+from crawler.api.browser_sessions import BrowserSession, BrowserSessions
+from crawler.api.front import Front, Source, is_loopback, source_of
+from crawler.api.host_names import is_ours
 from crawler.api.problem import ProblemError
+from crawler.api.proxies import proxy_header
+from crawler.api.request_rate import RateLimit
 from crawler.errors import EngineError
 from crawler.frontier.api_tokens import NOBODY, ApiToken, ApiTokens, Role, id_of
 from crawler.frontier.operator_log import LogEntry
-
-# Sessions of browsers: begun with a link that works once, held by a cookie that scripts and other sites can't use.
-
-SESSIONS_MAX = 100
-SECRET_BYTES = 32
-
-
-class BrowserSession(msgspec.Struct, frozen=True, kw_only=True):
-    """`csrf_token`: what a page of ours sends in a header with each write; other sites can't read it."""
-
-    id: str
-    csrf_token: str
-
-
-class BrowserSessions:
-    """The sessions of this process; they end with it."""
-
-    def __init__(self, place: str, announce: Callable[[str], None]) -> None:
-        """`place`: which server of a host it is. `announce` gets the code of the next link, whenever one was used."""
-        self.cookie = f"crawler_session_{place}"  # cookies of all ports of a host are one jar
-        self._announce = announce
-        self.code = secrets.token_urlsafe(SECRET_BYTES)  # of the link that works now
-        self._by_digest: dict[str, BrowserSession] = {}
-
-    def begin(self, code: str) -> str:
-        """The cookie's value for whoever has the code; "" when it is not valid (any more)."""
-        if not hmac.compare_digest(code.encode(errors="surrogateescape"), self.code.encode()):
-            return ""
-        value = secrets.token_urlsafe(SECRET_BYTES)
-        session = BrowserSession(id=secrets.token_hex(4), csrf_token=secrets.token_urlsafe(SECRET_BYTES))
-        while len(self._by_digest) >= SESSIONS_MAX:
-            del self._by_digest[next(iter(self._by_digest))]  # the oldest
-        self._by_digest[_digest(value)] = session
-        self.code = secrets.token_urlsafe(SECRET_BYTES)
-        self._announce(self.code)
-        return value
-
-    def find(self, value: str) -> BrowserSession | None:
-        """The session of a cookie."""
-        return self._by_digest.get(_digest(value)) if value else None
-
-    def has(self, session: BrowserSession) -> bool:
-        """Does it go on?"""
-        return session in self._by_digest.values()
-
-
-def _digest(value: str) -> str:
-    return hashlib.sha256(value.encode(errors="surrogateescape")).hexdigest()
-
-
-# How many requests a client may send: a bucket of tokens for each, as one number (GCRA, ITU-T I.371).
-
-BUCKETS_MAX = 10_000  # beyond this, full ones are forgotten
-
-
-class RateLimit:
-    """`per_s` requests a second for each client, and `burst` at once."""
-
-    def __init__(self, per_s: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._step_s = 1 / per_s
-        self._ahead_s = burst / per_s
-        self._clock = clock
-        self._full_at: dict[str, float] = {}  # client -> when its bucket is full again
-
-    def take(self, client: str) -> float:
-        """Take one request from a client's bucket; 0.0, or the seconds after which there is one."""
-        now = self._clock()
-        full_at = max(self._full_at.get(client, 0.0), now) + self._step_s
-        late_s = full_at - now - self._ahead_s
-        if late_s > 0:
-            return late_s
-        if len(self._full_at) >= BUCKETS_MAX and client not in self._full_at:
-            self._full_at = {one: at for one, at in self._full_at.items() if at > now}
-        self._full_at[client] = full_at
-        return 0.0
-
 
 TOKENS_READ_EVERY_S = 0.5  # a token that was removed works this long, and its open streams twice as long
 READS = ("GET", "HEAD")

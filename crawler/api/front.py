@@ -5,25 +5,23 @@ import errno
 import fcntl
 import ipaddress
 import os
-import re
 import socket
 import stat
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from crawler.api.host_names import DEFAULT_PORTS, split_host
+from crawler.api.proxies import UNIX, TrustedProxies
 from crawler.engine.embedded import SOCKET_PATH_MAX
 from crawler.errors import ConflictError, UsageError
 
 if TYPE_CHECKING:
     from multidict import MultiMapping
 
-LOCAL = ("localhost", "127.0.0.1", "::1")
-DEFAULT_PORTS = {"http": 80, "https": 443}
 BACKLOG = 1_024
-UNIX = "unix"
 
 
 def listen_place(text: str) -> tuple[str, int] | Path:
@@ -167,115 +165,6 @@ def reachable(address: str) -> str:
 def shown(address: str, port: int) -> str:
     """Address and port as in a URL."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
-# Which Host headers are answered: a foreign name in it means that a web site had its name resolve to us.
-#
-# Such a site's scripts would have the same origin as the dashboard (DNS rebinding). It can't forge an address, as the
-# browser writes into the header what is in its address bar.
-
-
-def split_host(text: str) -> tuple[str, int | None]:
-    """Host, in lower case and without brackets, and port; a port that is missing or no port is None."""
-    host, colon, port = text.strip().lower().rpartition(":")
-    if not colon or port.endswith("]"):
-        host, port = text.strip().lower(), ""
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65_535
-    return host, int(port) if is_port else None
-
-
-_NAME = re.compile(r"(?:[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?")
-
-
-def host_name(text: str) -> str:
-    """A name as --host has it, in lower case; a port is left out, as all are answered. Raises UsageError."""
-    if not _NAME.fullmatch(text.lower()):
-        raise UsageError(f"--host {text}: expected a name like crawl.example, with xn-- for other letters")
-    return split_host(text)[0]
-
-
-def is_ours(header: str, *, address: str, port: int, names: Collection[str]) -> bool:
-    """Does a Host header name this server? `address`, `port`: that the connection came to; of a Unix socket "" and 0.
-
-    `names`: of --host.
-    """
-    host, given = split_host(header)
-    if host in names:
-        return True
-    if not address:
-        return host in LOCAL
-    return (given or DEFAULT_PORTS["http"]) == port and host in (*LOCAL, address)
-
-
-# Proxies: those that are trusted tell who sent a request to them; of all others, what they add only tells that they are
-# there.
-
-PREFIX_MAX = 100
-_PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]{1,100})*")
-_FORWARDED = "x-forwarded-"
-_PROXIES = (_FORWARDED, "x-envoy-", "cf-", "x-amzn-", "x-original-", "x-auth-request-", "tailscale-", "x-arr-")
-_PROXY = frozenset(
-    {
-        "forwarded", "via", "x-forwarded", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "true-client-ip",
-        "x-scheme", "x-remote-user", "remote-user", "x-webauth-user", "cdn-loop",
-    }
-)  # fmt: skip
-
-
-def proxy_header(names: Iterable[str]) -> str:
-    """The first of these headers that a proxy adds, and no client; "" when there is none."""
-    return next((name for name in names if name.lower() in _PROXY or name.lower().startswith(_PROXIES)), "")
-
-
-def path_prefix(text: str) -> str:
-    """A path as --prefix has it, without the slash at its end. Raises UsageError."""
-    found = text.rstrip("/")
-    if not text.startswith("/") or len(found) > PREFIX_MAX or not _PREFIX.fullmatch(found) or _has_dots(found):
-        raise UsageError(
-            f"--prefix {text}: expected a path like /crawler/, of at most {PREFIX_MAX} letters, digits and -._~"
-        )
-    return found
-
-
-def _has_dots(path: str) -> bool:
-    return any(part in (".", "..") for part in path.split("/"))
-
-
-class TrustedProxies(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose X-Forwarded-For, -Proto and -Host are believed. `unix`: of whoever can connect to the Unix socket."""
-
-    networks: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...] = ()
-    unix: bool = False
-
-    def has(self, address: str) -> bool:
-        """Is the one at this address trusted? "" is the other end of a Unix socket."""
-        if not address:
-            return self.unix
-        if not self.networks:
-            return False
-        ip = ipaddress.ip_address(address)
-        return any(ip in network for network in self.networks)
-
-    def __bool__(self) -> bool:
-        return self.unix or bool(self.networks)
-
-
-def trusted_proxies(texts: Iterable[str], *, may_be_unix: bool) -> TrustedProxies:
-    """Those that --trust-proxy names. `may_be_unix`: is a Unix socket listened on? Raises UsageError."""
-    networks, unix = [], False
-    for text in texts:
-        if text == UNIX:
-            unix = True
-            continue
-        try:
-            networks.append(ipaddress.ip_network(text, strict=False))
-        except ValueError:
-            raise UsageError(f"--trust-proxy {text}: expected an address, a network like 10.0.0.0/8, or unix") from None
-    if unix and not may_be_unix:
-        raise UsageError("--trust-proxy unix: nobody comes through a Unix socket without --listen unix:PATH")
-    return TrustedProxies(networks=tuple(networks), unix=unix)
 
 
 class Front(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,42 +1,32 @@
 """What the API answers and does, but for jobs: each handler's annotations are the types of query, body and answer."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
-from msgspec.structs import replace
 
-from crawler.api.app import JSON, Call, NoBody, NoQuery, check_media, decoded_json
+from crawler.api.call import Call, NoBody, NoQuery
 from crawler.api.jobs import own_run
-from crawler.api.problem import BodyStream, ProblemError, not_valid
-from crawler.crawl.url_input import GivenUrl
-from crawler.errors import UsageError
+from crawler.api.problem import ProblemError
 from crawler.frontier.leases import TAKEOVERS_MAX
 from crawler.frontier.operator_log import LogEntry
-from crawler.model import FailureKind
-from crawler.rules.cron import moment_of
-from crawler.rules.job_runs import ID_MAX
 from crawler.rules.urls import canonicalize
-from crawler.terminal.text import counted, moment
 from crawler.version import program_version
-from crawler.views import dead_letter_changes, domain_reads, operator, owners, shares, whole
+from crawler.views import domain_reads, owners, shares, whole
 from crawler.views.attempts import recent_attempts
 from crawler.views.crawl_list import CrawlRow, crawl_rows
-from crawler.views.dead_letter_changes import LetterChange, LetterFilter, LetterList, LetterPage
 from crawler.views.domains import DomainDetail
 from crawler.views.explain import ShownAttempt
 from crawler.views.facts import explain as explain_url
 from crawler.views.instances import MembersView, member_views
 from crawler.views.instances import alive as alive_instances
-from crawler.views.operator import CommandResult, check_delay
 from crawler.views.owners import PartitionOwners, TakeoversView
 from crawler.views.reasons import Explanation, record_of
 from crawler.views.ring import RingMembers, UrlPlace
-from crawler.views.seeds import SeedResult, add_seeds
 from crawler.views.snapshot import DomainRows, Overview, SeriesView, TotalsView
-from crawler.views.values import BOOST_MAX, DELAY_MAX_S, domain_of
+from crawler.views.values import domain_of
 
 
 class TakeoversQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -265,239 +255,4 @@ async def health(call: Call[NoQuery, NoBody]) -> Health:
         instances=len(alive),
         full=any(member.waits_for == "memory" for member in alive),
         disk_full=any(member.waits_for == "disk" for member in alive),
-    )
-
-
-# Dead letters by HTTP: pages of them, how many for each reason, retry and purge.
-
-
-URLS_MAX = 1_000
-
-
-class LettersQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which dead letters; `cursor` is `next` of the page before."""
-
-    domain: Name = ""
-    reason: FailureKind | None = None
-    run: Annotated[str, Meta(max_length=ID_MAX)] = ""  # of a job
-    cursor: Annotated[str, Meta(max_length=100)] = ""
-    limit: Limit = LIMIT
-
-
-class SummaryQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of a domain, or of the crawl; `limit`: how many of the newest."""
-
-    domain: Name = ""
-    limit: Limit = LIMIT
-
-
-class LettersBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which dead letters: URLs alone, or a domain, a reason or both, or all there are."""
-
-    urls: Annotated[list[Name], Meta(max_length=URLS_MAX)] = []
-    domain: Name = ""
-    reason: FailureKind | None = None
-    all: bool = False
-
-
-async def page(call: Call[LettersQuery, NoBody]) -> LetterPage:
-    """Dead letters, page by page, in no order."""
-    query = call.query
-    domain = domain_of(query.domain) if query.domain else ""
-    wanted = LetterFilter(domain=domain, reason=query.reason or "", run=query.run)
-    return await dead_letter_changes.dead_letter_page(
-        await call.crawl(), wanted, cursor=query.cursor, limit=query.limit
-    )
-
-
-async def summary(call: Call[SummaryQuery, NoBody]) -> LetterList:
-    """How many dead letters there are for each reason, and the newest; reads all of them."""
-    query = call.query
-    wanted = LetterFilter(domain=domain_of(query.domain) if query.domain else "")
-
-    async def read() -> LetterList:
-        return await dead_letter_changes.dead_letter_list(await call.crawl(), wanted, query.limit)
-
-    return await call.context.letter_sums.get((wanted.domain, query.limit), read)
-
-
-async def retry(call: Call[NoQuery, LettersBody]) -> LetterChange:
-    """Put dead letters back into their queues, with all their attempts."""
-    try:
-        return await dead_letter_changes.retry(await call.crawl(), _wanted(call.body), actor=call.actor)
-    finally:
-        call.context.letter_sums.forget()
-
-
-async def purge_dead_letters(call: Call[NoQuery, LettersBody]) -> LetterChange:
-    """Drop dead letters; their URLs stay seen."""
-    try:
-        return await dead_letter_changes.purge(await call.crawl(), _wanted(call.body), actor=call.actor)
-    finally:
-        call.context.letter_sums.forget()
-
-
-def _wanted(body: LettersBody) -> LetterFilter:
-    choices = [bool(body.urls), bool(body.domain or body.reason), body.all]
-    if sum(choices) != 1:
-        raise ProblemError(
-            HTTPStatus.UNPROCESSABLE_ENTITY, 'choose which: "urls", or "domain" and "reason", or "all": true'
-        )
-    return LetterFilter(
-        domain=domain_of(body.domain) if body.domain else "",
-        reason=body.reason or "",
-        urls=[canonicalize(url) for url in body.urls],
-    )
-
-
-# Seeds by HTTP: a JSON document, or lines that are added while they come.
-
-NDJSON = "application/x-ndjson"
-BATCH = 1_000
-LINE_BYTES_MAX = 64 * 1024
-COMPLAINTS_MAX = 20  # in an answer
-
-
-class SeedList(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """URLs with their scheme. In NDJSON each line is a URL as a JSON string, or an object with "url".
-
-    `at`, also of such an object: they are fetched at that time or later (ISO 8601; UTC unless it has an offset).
-    """
-
-    urls: list[str]
-    at: str = ""
-
-
-class SeedLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A line of NDJSON."""
-
-    url: str
-    at: str = ""
-
-
-_line = msgspec.json.Decoder(str | SeedLine)
-
-
-async def add(call: Call[NoQuery, SeedList]) -> SeedResult:
-    """Add seeds; each opens the scope of the crawl for its site.
-
-    Repeating is safe: a URL that is known counts as seen. What was added before an error stays added.
-    """
-    context, body = call.context, call.stream
-    media = check_media(call.http, (JSON, NDJSON))
-    with context.seed_places.taken(call.identity.owner):
-        crawl = await call.crawl()
-        if media == JSON:
-            raw = await body.whole(context.limits.seed_list_bytes)
-            seeds = decoded_json(raw, SeedList)
-            urls, at = seeds.urls, _time_of(seeds.at)
-            given = [GivenUrl(f"URL {n}", url, visible_at=at) for n, url in enumerate(urls, 1)]
-            what = counted(len(urls), "URL") + (f", for {moment(at)}" if at else "")
-            found = await add_seeds(crawl, [given], given=what, actor=call.actor)
-        else:
-            found = await add_seeds(crawl, _batches(body), given="a stream of URLs", actor=call.actor)
-    return replace(found, complaints=found.complaints[:COMPLAINTS_MAX])
-
-
-def _time_of(text: str) -> float:
-    """Wall time (s); 0 for none. Raises UsageError."""
-    return moment_of(text) if text else 0.0
-
-
-async def _batches(body: BodyStream) -> AsyncIterator[list[GivenUrl]]:
-    batch: list[GivenUrl] = []
-    async for number, line in body.lines(LINE_BYTES_MAX):
-        try:
-            one = _line.decode(line)
-            seed = SeedLine(url=one) if isinstance(one, str) else one
-            at = _time_of(seed.at)
-        except (msgspec.DecodeError, UsageError) as error:
-            what = not_valid(error, SeedLine) if isinstance(error, msgspec.ValidationError) else error
-            raise ProblemError(
-                HTTPStatus.UNPROCESSABLE_ENTITY, f"line {number}: {what}; lines before it may be added"
-            ) from None
-        batch.append(GivenUrl(f"line {number}", seed.url, visible_at=at))
-        if len(batch) == BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
-
-
-# What operators change: domains, and the crawl as a whole.
-
-
-class DelayBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Seconds between two requests, at least those that hold without it; null: by robots.txt and the settings."""
-
-    delay_s: Annotated[float, Meta(ge=0, le=DELAY_MAX_S)] | None
-
-
-class BoostBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Domains with a higher boost go first; 0: no boost."""
-
-    boost: Annotated[int, Meta(ge=-BOOST_MAX, le=BOOST_MAX)]
-
-
-class ReleaseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`reason`: only what was deferred for it; `urls_max`: about how many, 0 for all."""
-
-    reason: Annotated[str, Meta(max_length=200)] = ""
-    urls_max: Annotated[int, Meta(ge=0, le=2**53)] = 0
-
-
-async def pause_all(call: Call[NoQuery, NoBody]) -> CommandResult:
-    """Start no more requests, anywhere."""
-    return await operator.pause(await call.crawl(), "", actor=call.actor)
-
-
-async def resume_all(call: Call[NoQuery, NoBody]) -> CommandResult:
-    """Continue a paused crawl."""
-    return await operator.resume(await call.crawl(), "", actor=call.actor)
-
-
-async def pause(call: Call[NoQuery, NoBody]) -> CommandResult:
-    """Start no more requests to a domain."""
-    return await operator.pause(await call.crawl(), domain_of(call.name), actor=call.actor)
-
-
-async def resume(call: Call[NoQuery, NoBody]) -> CommandResult:
-    """Continue a paused domain."""
-    return await operator.resume(await call.crawl(), domain_of(call.name), actor=call.actor)
-
-
-async def block(call: Call[NoQuery, NoBody]) -> CommandResult:
-    """Stop fetching from a domain; its URLs are deferred."""
-    return await operator.block(await call.crawl(), domain_of(call.name), actor=call.actor)
-
-
-async def unblock(call: Call[NoQuery, NoBody]) -> CommandResult:
-    """Fetch from a blocked domain again."""
-    return await operator.unblock(await call.crawl(), domain_of(call.name), actor=call.actor)
-
-
-async def delay(call: Call[NoQuery, DelayBody]) -> CommandResult:
-    """Set the delay between requests to a domain."""
-    crawl, domain = await call.crawl(), domain_of(call.name)
-    delay_ms = None if call.body.delay_s is None else round(call.body.delay_s * 1000)
-    if delay_ms is not None:
-        await check_delay(crawl, domain, delay_ms)
-    return await operator.set_delay(crawl, domain, delay_ms, actor=call.actor)
-
-
-async def boost(call: Call[NoQuery, BoostBody]) -> CommandResult:
-    """Fetch from a domain before others that are due, or after them."""
-    return await operator.set_boost(await call.crawl(), domain_of(call.name), call.body.boost, actor=call.actor)
-
-
-async def purge(call: Call[NoQuery, NoBody]) -> CommandResult:
-    """Drop the queued and deferred URLs of a domain permanently."""
-    return await operator.purge(await call.crawl(), domain_of(call.name), actor=call.actor)
-
-
-async def release(call: Call[NoQuery, ReleaseBody]) -> CommandResult:
-    """Put deferred URLs of a domain back into their queues."""
-    body = call.body
-    return await operator.release(
-        await call.crawl(), domain_of(call.name), reason=body.reason, urls_max=body.urls_max, actor=call.actor
     )

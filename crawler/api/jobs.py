@@ -11,14 +11,14 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from crawler.api.app import Call, NoBody, NoQuery
+from crawler.api.call import Call, NoBody, NoQuery
 from crawler.api.problem import ProblemError
 from crawler.rules.job_names import NAME_MAX, check_job, check_user
 from crawler.rules.job_runs import ID_MAX
 from crawler.rules.job_text import JobPatch, SchedulePatch
 from crawler.rules.jobs import FAILED_MAX
 from crawler.rules.schedule_text import PREVIEW_MAX
-from crawler.runtime.process import wall_s
+from crawler.runtime.clocks import wall_s
 from crawler.views import failed_runs, jobs
 from crawler.views.failed_runs import FailedRunsChange
 from crawler.views.job_view import FailedRuns, HistoryPage, JobPage, JobView, Preview, RemovedJob, RunView, preview_view

@@ -24,7 +24,7 @@ from crawler.frontier.stats import DomainStats, Totals
 from crawler.membership.node_names import is_lock_free
 from crawler.model import ITEMS_DROPPED, FailureKind, RefusalReason
 from crawler.rules.membership import COMMANDS, DeclaredState, declared
-from crawler.runtime.process import wall_s
+from crawler.runtime.clocks import wall_s
 from crawler.views.instances import running_since
 
 # All numbers of a crawl that are metrics, read from its engine in one go. Nothing is kept between two calls.

@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
-from crawler.api.app import JSON, NoBody, NoQuery, Route
-from crawler.api.events import HEADER, KEY_MAX
+from crawler.api.call import NoBody, NoQuery
+from crawler.api.idempotency import HEADER, KEY_MAX
 from crawler.api.problem import MEDIA_TYPE, Problem
+from crawler.api.route import JSON, Route
 from crawler.frontier.api_tokens import Role
 from crawler.version import program_version
 

@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from crawler.api.access import SOURCE
-from crawler.api.app import Call, NoBody, NoQuery
+from crawler.api.call import Call, NoBody, NoQuery
 from crawler.api.metrics import metrics_text
 from crawler.api.problem import ProblemError
 from crawler.errors import EngineError

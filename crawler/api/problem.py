@@ -1,14 +1,9 @@
-"""What a request may cost, and how it is refused: limits, bodies as they come, problem details (RFC 9457)."""
+"""Errors as clients get them: problem+json of RFC 9457, whatever went wrong; and what a request may cost."""
 
-import asyncio
-import contextlib
 import difflib
-import hashlib
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, get_args
-from weakref import WeakValueDictionary
 
 import msgspec
 from aiohttp import web
@@ -149,118 +144,3 @@ def too_slow(time_s: float) -> ProblemError:
     return ProblemError(
         HTTPStatus.REQUEST_TIMEOUT, f"the body did not come within {time_s:g} s", {"Connection": "close"}
     )
-
-
-# A body that a handler reads piece by piece: bounded in size and in the time that each piece takes, and hashed.
-
-
-class BodyStream:
-    """Each piece comes once; `digest` reads what is left."""
-
-    def __init__(self, http: web.Request, limits: Limits) -> None:
-        self._http = http
-        self._time_s = limits.body_s
-        self._size_max = limits.seed_stream_bytes
-        self._size = 0
-        self._hash = hashlib.sha256()
-
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """The body as it comes. Raises ProblemError."""
-        content = self._http.content
-        while True:
-            try:
-                async with asyncio.timeout(self._time_s):
-                    piece = await content.readany()
-            except TimeoutError:
-                raise too_slow(self._time_s) from None
-            except web.RequestPayloadError:
-                raise bad_body() from None
-            if not piece:
-                return
-            self._size += len(piece)
-            if self._size > self._size_max:
-                raise too_large(self._size_max)
-            self._hash.update(piece)
-            yield piece
-
-    async def whole(self, size_max: int) -> bytes:
-        """All of it, if it has at most this many bytes. Raises ProblemError."""
-        pieces = []
-        async for piece in self.pieces():
-            pieces.append(piece)
-            if self._size > size_max:
-                raise too_large(size_max)
-        return b"".join(pieces)
-
-    async def lines(self, length_max: int) -> AsyncIterator[tuple[int, bytes]]:
-        """Its lines that are not empty, with their numbers. Raises ProblemError, also for one that is too long."""
-        number, rest = 0, b""
-        async for piece in self.pieces():
-            *whole, rest = (rest + piece).split(b"\n")
-            for line in whole:
-                number += 1
-                if stripped := _checked(line, number, length_max):
-                    yield number, stripped
-            _checked(rest, number + 1, length_max)
-        if rest.strip():
-            yield number + 1, rest.strip()
-
-    async def digest(self) -> str:
-        """The SHA-256 of all of it. Raises ProblemError."""
-        async for _ in self.pieces():
-            pass
-        return self._hash.hexdigest()
-
-
-def _checked(line: bytes, number: int, length_max: int) -> bytes:
-    if len(line) > length_max:
-        raise ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"line {number} has more than {length_max:,} bytes")
-    return line.strip()
-
-
-# Places that clients share: of those who listen, of those who add seeds, of requests that are carried out.
-
-
-class Places:
-    """Places for what lasts. One more is given to whoever has fewer than are free, so that nobody has all."""
-
-    def __init__(self, total: int, what: str, again_s: int) -> None:
-        """`what` they are, like "streams of events"; `again_s`: after which time to try again."""
-        self._total = total
-        self._what = what
-        self._again_s = again_s
-        self._taken: Counter[str] = Counter()
-
-    @contextlib.contextmanager
-    def taken(self, owner: str) -> Iterator[None]:
-        """Have a place. Raises ProblemError when there is none."""
-        own, free = self._taken[owner], self._total - self._taken.total()
-        if own >= free:
-            raise ProblemError(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                f"too many {self._what}: you have {own}, and {free} of {self._total:,} are free; end one, or wait",
-                {"Retry-After": str(self._again_s)},
-            )
-        self._taken[owner] += 1
-        try:
-            yield
-        finally:
-            self._taken[owner] -= 1
-            if not self._taken[owner]:
-                del self._taken[owner]
-
-
-class Turns:
-    """At most so many requests are carried out at once, and half as many of one client; others wait."""
-
-    def __init__(self, total: int) -> None:
-        self._all = asyncio.Semaphore(total)
-        self._each = max(1, total // 2)
-        self._own: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-
-    @contextlib.asynccontextmanager
-    async def taken(self, owner: str, *, is_slow: bool = False) -> AsyncIterator[None]:
-        """Have a turn, among those of the same client first. Slow requests have an order of their own."""
-        own = self._own.setdefault(owner, asyncio.Semaphore(self._each))
-        async with own, contextlib.nullcontext() if is_slow else self._all:
-            yield

@@ -4,8 +4,9 @@ from http import HTTPStatus
 
 from aiohttp import web
 
-from crawler.api import handlers, jobs, pages
-from crawler.api.app import EVENTS, JSON, Call, NoBody, NoQuery, Route
+from crawler.api import dead_letters, handlers, jobs, operators, pages, seeds
+from crawler.api.call import Call, NoBody, NoQuery
+from crawler.api.route import EVENTS, JSON, Route
 
 HTML, JAVASCRIPT, CSS, TEXT = "text/html", "text/javascript", "text/css", "text/plain"
 JOBS = "/v1/users/{user}/jobs"
@@ -35,16 +36,16 @@ ROUTES: tuple[Route, ...] = (
     Route(method="GET", path="/v1/events", handler=pages.events, media=EVENTS),
     Route(method="GET", path="/v1/domains", handler=handlers.domains),
     Route(method="GET", path="/v1/domains/{name}", handler=handlers.domain),
-    Route(method="POST", path="/v1/domains/{name}/pause", handler=handlers.pause),
-    Route(method="POST", path="/v1/domains/{name}/resume", handler=handlers.resume),
-    Route(method="POST", path="/v1/domains/{name}/block", handler=handlers.block),
-    Route(method="POST", path="/v1/domains/{name}/unblock", handler=handlers.unblock),
-    Route(method="POST", path="/v1/domains/{name}/delay", handler=handlers.delay),
-    Route(method="POST", path="/v1/domains/{name}/boost", handler=handlers.boost),
-    Route(method="POST", path="/v1/domains/{name}/purge", handler=handlers.purge),
-    Route(method="POST", path="/v1/domains/{name}/release", handler=handlers.release),
-    Route(method="POST", path="/v1/pause", handler=handlers.pause_all),
-    Route(method="POST", path="/v1/resume", handler=handlers.resume_all),
+    Route(method="POST", path="/v1/domains/{name}/pause", handler=operators.pause),
+    Route(method="POST", path="/v1/domains/{name}/resume", handler=operators.resume),
+    Route(method="POST", path="/v1/domains/{name}/block", handler=operators.block),
+    Route(method="POST", path="/v1/domains/{name}/unblock", handler=operators.unblock),
+    Route(method="POST", path="/v1/domains/{name}/delay", handler=operators.delay),
+    Route(method="POST", path="/v1/domains/{name}/boost", handler=operators.boost),
+    Route(method="POST", path="/v1/domains/{name}/purge", handler=operators.purge),
+    Route(method="POST", path="/v1/domains/{name}/release", handler=operators.release),
+    Route(method="POST", path="/v1/pause", handler=operators.pause_all),
+    Route(method="POST", path="/v1/resume", handler=operators.resume_all),
     Route(method="GET", path="/v1/explain", handler=handlers.explain),
     Route(method="GET", path="/v1/history", handler=handlers.history),
     Route(method="GET", path="/v1/members", handler=handlers.members),
@@ -52,11 +53,11 @@ ROUTES: tuple[Route, ...] = (
     Route(method="GET", path="/v1/ring", handler=handlers.read_ring, is_slow=True),
     Route(method="GET", path="/v1/ring/partitions", handler=handlers.partitions),
     Route(method="GET", path="/v1/ring/place", handler=handlers.place),
-    Route(method="GET", path="/v1/dead-letters", handler=handlers.page),
-    Route(method="GET", path="/v1/dead-letters/summary", handler=handlers.summary, is_slow=True),
-    Route(method="POST", path="/v1/dead-letters/retry", handler=handlers.retry),
-    Route(method="POST", path="/v1/dead-letters/purge", handler=handlers.purge_dead_letters),
-    Route(method="POST", path="/v1/seeds", handler=handlers.add, body_media=(JSON, handlers.NDJSON)),
+    Route(method="GET", path="/v1/dead-letters", handler=dead_letters.page),
+    Route(method="GET", path="/v1/dead-letters/summary", handler=dead_letters.summary, is_slow=True),
+    Route(method="POST", path="/v1/dead-letters/retry", handler=dead_letters.retry),
+    Route(method="POST", path="/v1/dead-letters/purge", handler=dead_letters.purge_dead_letters),
+    Route(method="POST", path="/v1/seeds", handler=seeds.add, body_media=(JSON, seeds.NDJSON)),
     Route(method="GET", path="/v1/users", handler=jobs.users),
     Route(method="GET", path="/v1/jobs", handler=jobs.all_jobs),
     Route(method="GET", path=JOBS, handler=jobs.page),

@@ -11,12 +11,19 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from crawler.api.access import Access, BrowserSessions, RateLimit, TokenReader
-from crawler.api.app import Context, Frame, add_headers, bug
-from crawler.api.events import EventHub, Idempotency, LiveCrawl, SharedAnswers
+from crawler.api.access import Access, TokenReader
+from crawler.api.browser_sessions import BrowserSessions
+from crawler.api.call import Context
+from crawler.api.event_hub import EventHub
+from crawler.api.frame import Frame, add_headers, bug
 from crawler.api.front import BACKLOG, PLAIN, Front, is_loopback, reachable, shown
-from crawler.api.problem import Limits, Places, ProblemError, of_aiohttp, response_of
+from crawler.api.idempotency import Idempotency
+from crawler.api.live_crawl import LiveCrawl
+from crawler.api.places import Places
+from crawler.api.problem import Limits, ProblemError, of_aiohttp, response_of
+from crawler.api.request_rate import RateLimit
 from crawler.api.routes import ROUTES
+from crawler.api.shared_answers import SharedAnswers
 from crawler.crawl.opening import OpenCrawl
 from crawler.errors import UsageError
 from crawler.frontier.api_answers import ApiAnswers
@@ -98,7 +105,7 @@ async def serving(
                 for task in background:
                     task.cancel()
     except BaseExceptionGroup as errors:
-        from crawler.runtime.process import first_error
+        from crawler.runtime.tasks import first_error
 
         raise first_error(errors) from None
 

@@ -36,6 +36,9 @@ from crawler.errors import ArchiveError
 from crawler.model import CommitEntry
 from crawler.rules.progress import SILENT, Meter
 
+RUNNING, OUTPUTS, UNNAMED, DAMAGED = "running", "outputs", "unnamed", "damaged"
+PRUNABLE, FOREIGN = "prunable", "foreign"  # states of files; the others are the reasons above
+
 BATCH_BYTES = 1_000_000_000  # of files that are copied before the old ones go: what a prune needs of the disk
 
 
@@ -362,9 +365,3 @@ def _run_of(line: bytes) -> str:
         return ""
     entry = to_entry(line)
     return "" if entry is None or entry.pruned else entry.run
-
-
-RUNNING, OUTPUTS, UNNAMED, DAMAGED = "running", "outputs", "unnamed", "damaged"
-
-
-PRUNABLE, FOREIGN = "prunable", "foreign"  # states of files; the others are the reasons above

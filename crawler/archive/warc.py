@@ -13,6 +13,8 @@ import msgspec
 from crawler.archive.folder import iso_ms
 from crawler.model import Response, WarcLocation
 
+_GZIP = 31  # window bits that ask for a gzip member
+
 # Builds WARC 1.1 records (ISO 28500:2017) as bytes, safely for exchanges with hostile sites. Pure.
 
 # The names that Nutch, StormCrawler and Common Crawl give to headers which no longer describe the stored body.
@@ -196,6 +198,3 @@ class Original(msgspec.Struct, frozen=True, kw_only=True):
     date: str
     digest: str
     mime: str
-
-
-_GZIP = 31  # window bits that ask for a gzip member

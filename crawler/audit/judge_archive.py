@@ -32,7 +32,7 @@ from crawler.model import CommitEntry, Followed, WarcLocation
 from crawler.rules.parts import Part
 from crawler.rules.progress import Meter
 from crawler.rules.urls import host_of
-from crawler.terminal.text import counted
+from crawler.terminal.words import counted
 from crawler.worker.parse import ParseKilledError
 
 LATE = "fetch.late"

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Sequence
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.inflight_log import beginning_of
 from crawler.audit.findings import Report
-from crawler.audit.judge_sameness import DIED, STALLED
 from crawler.frontier.dead_letters import DeadLetters
 from crawler.model import FailureKind
 from crawler.rules.poison import GIVEN_UP_AT
+
+STALLED, DIED = "session.stalled", "session.died"  # events of membership/peers.py
 
 FAULTS = frozenset({FailureKind.INTERNAL, FailureKind.POISON_URL})
 

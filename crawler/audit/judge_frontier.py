@@ -17,7 +17,7 @@ from crawler.rules.parts import Part
 from crawler.rules.places import Fingerprints
 from crawler.rules.progress import Meter
 from crawler.rules.urls import origin_of
-from crawler.terminal.text import counted
+from crawler.terminal.words import counted
 
 LOOKS_MAX = 5  # at a partition whose counters move meanwhile
 NAMED_MAX = 1000  # URLs named that are gone from a partition

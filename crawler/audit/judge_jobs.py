@@ -11,7 +11,7 @@ from crawler.audit.findings import Report
 from crawler.frontier.job_audit import JobBook, JobBooks
 from crawler.rules.cron import Schedule, as_iso
 from crawler.rules.jobs import Job, Outcome, Row
-from crawler.terminal.text import counted
+from crawler.terminal.words import counted
 
 CLOCK_S = 10.0  # by which clocks may differ
 

@@ -14,7 +14,7 @@ from crawler.frontier.operator import Overrides
 from crawler.rules.pace import delay_ms
 from crawler.rules.places import registrable_domain
 from crawler.settings import Settings
-from crawler.terminal.text import counted
+from crawler.terminal.words import counted
 from crawler.worker.router import Router
 
 BATCH = 500

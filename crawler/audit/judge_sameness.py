@@ -33,6 +33,3 @@ def judge_same_pages(ledger: Ledger, report: Report) -> None:
                 domains.add(registrable_domain(host_of(page)))
         if len(domains) >= DOMAINS_MIN:
             report.findings.same_pages.add(url=page, domains=len(domains), digest=digest)
-
-
-STALLED, DIED = "session.stalled", "session.died"  # events of membership/peers.py

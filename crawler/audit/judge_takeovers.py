@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from crawler.audit.findings import Report
 from crawler.frontier.leases import Takeover
-from crawler.terminal.text import counted, duration
+from crawler.terminal.words import counted, duration
 
 
 def judge_takeovers(takeovers: Sequence[Takeover], report: Report) -> None:

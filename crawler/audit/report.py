@@ -9,7 +9,8 @@ import msgspec
 
 from crawler.audit.findings import Finding, Report
 from crawler.rules.text import one_line
-from crawler.terminal.text import counted, facts, number, shortened
+from crawler.terminal.tables import facts, shortened
+from crawler.terminal.words import counted, number
 from crawler.views.losses import losses_table
 
 SHOWN_MAX = 10  # examples of a violation; --json has more

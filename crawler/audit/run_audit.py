@@ -40,9 +40,9 @@ from crawler.frontier.runs import Runs
 from crawler.frontier.stats import Stats
 from crawler.rules.parts import Part
 from crawler.rules.progress import SILENT, Meter
-from crawler.runtime.process import wall_s
+from crawler.runtime.clocks import wall_s
 from crawler.settings import Settings
-from crawler.terminal.text import counted
+from crawler.terminal.words import counted
 from crawler.views.losses import losses_of
 
 PAGES = "SELECT count(*) FROM (SELECT DISTINCT fp, visit FROM commits)"

@@ -1,4 +1,4 @@
-"""`crawler check`: a settings file and an app, before anything is fetched."""
+"""`crawler check`: is a settings file, or an app, as it should be; and which settings does a URL get?"""
 
 import argparse
 import os
@@ -12,8 +12,10 @@ from crawler.crawl.url_input import url_of
 from crawler.errors import UsageError
 from crawler.rules import sites
 from crawler.settings import Settings
-from crawler.settings.load import complaints, read
-from crawler.terminal.text import counted, out, warn
+from crawler.settings.load import read
+from crawler.settings.relations import complaints
+from crawler.terminal.output import out, warn
+from crawler.terminal.words import counted
 
 if TYPE_CHECKING:
     from crawler.handlers.crawler import Crawler
@@ -68,9 +70,6 @@ def _notes(settings: Settings) -> list[str]:
 def _has_sessions(settings: Settings, app: "Crawler | None") -> bool:
     has_key = bool(settings.cookies.key_env or settings.cookies.key_file)
     return has_key or any(isinstance(s.cookies, str) or s.login for s in settings.sites) or bool(app and app.logins)
-
-
-# `crawler check`: is a settings file, or an app, as it should be; and which settings does a URL get?
 
 
 def run_check(arguments: argparse.Namespace) -> int:

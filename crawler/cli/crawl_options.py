@@ -172,7 +172,7 @@ async def check_engine(settings: "Settings", *, needs_crawl: bool = False) -> No
 def low_disk(crawl: "OpenCrawl") -> str:
     """What to say when instances would claim nothing, because the disk has no room; "" otherwise."""
     from crawler.archive.folder import free_bytes
-    from crawler.terminal.text import size
+    from crawler.terminal.words import size
 
     free, least = free_bytes(crawl.folder.root), crawl.settings.archive.disk_free_bytes_min
     if not 0 <= free < least:
@@ -279,8 +279,8 @@ async def run_instance(
     """
     from crawler.archive.inflight_log import stacks_path
     from crawler.crawl.build import open_instance
-    from crawler.runtime.process import StallWatchdog
-    from crawler.terminal.text import counted
+    from crawler.runtime.watchdog import StallWatchdog
+    from crawler.terminal.words import counted
     from crawler.views.report import OURS
 
     async with open_instance(crawl, node=node, until_finished=until_finished) as instance:

@@ -5,11 +5,12 @@ import contextlib
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
-from crawler.cli.event_loop import run_async
 from crawler.cli.options import actor, check_engine_url, settings_of
+from crawler.cli.run_async import run_async
 from crawler.cli.seed import Intake
-from crawler.crawl.imports import QueueReport, SeenImport, scrapy_requests
+from crawler.crawl.imports import SeenImport
 from crawler.crawl.opening import open_crawl
+from crawler.crawl.scrapy_redis import QueueReport, scrapy_requests
 from crawler.crawl.terms import check_terms
 from crawler.crawl.url_files import STDIN, ListForm, check_readable, read_rows
 from crawler.crawl.url_input import NO_SEED, GivenUrl, form_of
@@ -19,8 +20,9 @@ from crawler.frontier.restore import Restoring
 from crawler.frontier.scripts import library
 from crawler.redaction import learn, secrets_of_url
 from crawler.settings import Settings
+from crawler.terminal.output import show, warn
 from crawler.terminal.progress import progress
-from crawler.terminal.text import counted, show, warn
+from crawler.terminal.words import counted
 from crawler.views.seeds import add_seeds, seeding_member
 
 

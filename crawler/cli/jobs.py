@@ -8,17 +8,18 @@ from typing import Any, TypeVar
 from crawler.archive.folder import open_existing
 from crawler.archive.index_reader import IndexReader
 from crawler.archive.run_changes import Change, differences, no_page_of
-from crawler.cli.event_loop import run_async
 from crawler.cli.options import actor, settings_of
 from crawler.cli.parse_jobs import DESTS, USER
+from crawler.cli.run_async import run_async
 from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.crawl.url_input import NO_SEED, SeedReport, complaints, form_of, read_given, sources_of, url_of
 from crawler.errors import ArchiveError, UsageError
 from crawler.rules.job_runs import name_of
 from crawler.rules.job_text import JobPatch
-from crawler.runtime.process import wall_s
+from crawler.runtime.clocks import wall_s
 from crawler.settings import Settings
-from crawler.terminal.text import counted, show, warn
+from crawler.terminal.output import show, warn
+from crawler.terminal.words import counted
 from crawler.views import failed_runs, jobs
 from crawler.views.instances import alive
 from crawler.views.job_lines import failed_table, history_table, job_text, jobs_table, next_text, preview_table

@@ -52,67 +52,70 @@ NAME_WIDTH = 12
 GROUPS = {
     "crawl": {
         "crawl": ("parse_crawl:add_crawl", "crawl sites from seed URLs until nothing is left"),
-        "run": ("parse_crawl:add_run", "run instances that wait for work, on one or many machines"),
-        "scale": ("parse_admin:add_scale", "change or show the number of instances on a machine"),
-        "seed": ("parse_crawl:add_seed", "add URLs to a running or future crawl"),
-        "import": ("parse_crawl:add_import", "take over what another crawler has fetched, or what waits in its queue"),
+        "run": ("parse_run:add_run", "run instances that wait for work, on one or many machines"),
+        "scale": ("parse_scale:add_scale", "change or show the number of instances on a machine"),
+        "seed": ("parse_seed:add_seed", "add URLs to a running or future crawl"),
+        "import": ("parse_import:add_import", "take over what another crawler has fetched, or what waits in its queue"),
         "jobs": ("parse_jobs:add_jobs", "crawls that run at a time, or again and again"),
-        "settings": ("parse_inspect:add_settings", "show or change the settings that are stored with a crawl"),
-        "users": ("parse_admin:add_users", "list the users who share a crawl, or set a weight"),
-        "plan": ("parse_dev:add_plan", "what a crawl of a given size needs: machines, memory, disk, bandwidth, money"),
+        "settings": ("parse_settings:add_settings", "show or change the settings that are stored with a crawl"),
+        "users": ("parse_users:add_users", "list the users who share a crawl, or set a weight"),
+        "plan": ("parse_plan:add_plan", "what a crawl of a given size needs: machines, memory, disk, bandwidth, money"),
     },
     "watch": {
-        "stats": ("parse_inspect:add_stats", "totals and per-domain statistics"),
-        "top": ("parse_inspect:add_top", "watch and steer a crawl in the terminal, live"),
-        "serve": ("parse_crawl:add_serve", "dashboard, HTTP API and metrics of a crawl"),
-        "token": ("parse_admin:add_token", "make, list and remove the tokens of the HTTP API"),
-        "seeds": ("parse_inspect:add_seeds", "each seed's pending, done and dead URLs"),
+        "stats": ("parse_stats:add_stats", "totals and per-domain statistics"),
+        "top": ("parse_top:add_top", "watch and steer a crawl in the terminal, live"),
+        "serve": ("parse_serve:add_serve", "dashboard, HTTP API and metrics of a crawl"),
+        "token": ("parse_tokens:add_token", "make, list and remove the tokens of the HTTP API"),
+        "seeds": ("parse_seeds:add_seeds", "each seed's pending, done and dead URLs"),
         "ring": (
-            "parse_admin:add_ring",
+            "parse_ring:add_ring",
             "members, their state and share; the owner of a URL; pins; what a change would move",
         ),
-        "explain": ("parse_inspect:add_explain", "why a URL is, is not or will be crawled"),
-        "history": ("parse_inspect:add_history", "what became of each attempt at a URL"),
-        "dead": ("parse_admin:add_dead", "dead letters (URLs that ran out of attempts): list, retry or purge them"),
-        "oplog": ("parse_inspect:add_oplog", "who changed what in a crawl, and when"),
+        "explain": ("parse_explain:add_explain", "why a URL is, is not or will be crawled"),
+        "history": ("parse_history:add_history", "what became of each attempt at a URL"),
+        "dead": ("parse_dead:add_dead", "dead letters (URLs that ran out of attempts): list, retry or purge them"),
+        "oplog": ("parse_oplog:add_oplog", "who changed what in a crawl, and when"),
     },
     "steer": {
-        "pause": ("parse_admin:add_domain_command", "start no more requests, to one domain or to any"),
-        "resume": ("parse_admin:add_domain_command", "continue a paused domain or crawl"),
-        "block": ("parse_admin:add_domain_command", "stop fetching from a domain; its URLs are deferred"),
-        "unblock": ("parse_admin:add_domain_command", "fetch from a blocked domain again"),
-        "delay": ("parse_admin:add_domain_command", "set the delay between requests to a domain"),
+        "pause": ("parse_operate:add_domain_command", "start no more requests, to one domain or to any"),
+        "resume": ("parse_operate:add_domain_command", "continue a paused domain or crawl"),
+        "block": ("parse_operate:add_domain_command", "stop fetching from a domain; its URLs are deferred"),
+        "unblock": ("parse_operate:add_domain_command", "fetch from a blocked domain again"),
+        "delay": ("parse_operate:add_domain_command", "set the delay between requests to a domain"),
         "boost": (
-            "parse_admin:add_domain_command",
+            "parse_operate:add_domain_command",
             "fetch from a domain before others that are due, or after them; list the boosts",
         ),
         "purge": (
-            "parse_admin:add_domain_command",
+            "parse_operate:add_domain_command",
             "drop queued and deferred URLs, of a domain or that match",
         ),
-        "release": ("parse_admin:add_domain_command", "put deferred URLs back into their queues"),
+        "release": ("parse_operate:add_domain_command", "put deferred URLs back into their queues"),
     },
     "results": {
-        "export": ("parse_folder:add_export", "write the pages or items of a crawl into files or databases"),
-        "rehandle": ("parse_folder:add_rehandle", "run handlers over the pages of a crawl again"),
-        "prune": ("parse_folder:add_prune", "remove old results from a crawl folder"),
-        "audit": ("parse_folder:add_audit", "check a crawl against its archive and the web server's log"),
+        "export": ("parse_export:add_export", "write the pages or items of a crawl into files or databases"),
+        "rehandle": ("parse_rehandle:add_rehandle", "run handlers over the pages of a crawl again"),
+        "prune": ("parse_prune:add_prune", "remove old results from a crawl folder"),
+        "audit": ("parse_audit:add_audit", "check a crawl against its archive and the web server's log"),
     },
     "handlers and settings": {
-        "init": ("parse_dev:add_init", "write a settings file and an app to begin with"),
-        "fetch": ("parse_dev:add_fetch", "fetch one page and show what the crawler sees"),
-        "shell": ("parse_dev:add_shell", "fetch one page and look at it in a Python prompt"),
-        "check": ("parse_dev:add_check", "check a settings file or an app, and show which settings a URL gets"),
-        "replay": ("parse_folder:add_replay", "serve archives as a web on this machine, to try handlers on"),
-        "completion": ("parse_dev:add_completion", "print a script that completes commands and options in your shell"),
+        "init": ("parse_init:add_init", "write a settings file and an app to begin with"),
+        "fetch": ("parse_fetch:add_fetch", "fetch one page and show what the crawler sees"),
+        "shell": ("parse_shell:add_shell", "fetch one page and look at it in a Python prompt"),
+        "check": ("parse_check:add_check", "check a settings file or an app, and show which settings a URL gets"),
+        "replay": ("parse_replay:add_replay", "serve archives as a web on this machine, to try handlers on"),
+        "completion": (
+            "parse_completion:add_completion",
+            "print a script that completes commands and options in your shell",
+        ),
     },
     "crawls and their engine": {
-        "crawls": ("parse_admin:add_crawls", "list the crawls of an engine, or remove one"),
-        "move": ("parse_admin:add_move", "move a crawl to another engine"),
-        "backup": ("parse_admin:add_backup", "write what the engine has of a crawl into a file"),
-        "restore": ("parse_admin:add_restore", "bring a crawl back from such a file"),
-        "rebuild": ("parse_folder:add_rebuild", "recreate a crawl from its folder when the engine lost it"),
-        "doctor": ("parse_inspect:add_doctor", "check engine, DNS, disk and limits; print how to fix them"),
+        "crawls": ("parse_crawls:add_crawls", "list the crawls of an engine, or remove one"),
+        "move": ("parse_move:add_move", "move a crawl to another engine"),
+        "backup": ("parse_move:add_backup", "write what the engine has of a crawl into a file"),
+        "restore": ("parse_move:add_restore", "bring a crawl back from such a file"),
+        "rebuild": ("parse_rebuild:add_rebuild", "recreate a crawl from its folder when the engine lost it"),
+        "doctor": ("parse_doctor:add_doctor", "check engine, DNS, disk and limits; print how to fix them"),
     },
 }
 COMMANDS = {name: where for group in GROUPS.values() for name, where in group.items()}
@@ -134,7 +137,7 @@ class Parser(argparse.ArgumentParser):
 
     def _print_message(self, message: str, file: IO[str] | None = None) -> None:  # type: ignore[override]
         """Say so when the help can't be written, which argparse hides."""
-        from crawler.terminal.text import put
+        from crawler.terminal.output import put
 
         assert file is not None
         put(message, file)
@@ -164,7 +167,7 @@ class HelpAll(argparse.Action):
         super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, **kwargs)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from crawler.terminal.text import out
+        from crawler.terminal.output import out
 
         lines = [parser.format_usage()]
         for title, group in GROUPS.items():
@@ -216,7 +219,7 @@ def _attempt(arguments: Sequence[str], *, is_program: bool) -> int:
             _check_text(argument, shown)
         return _run(arguments, is_program=is_program)
     except CrawlerError as error:
-        from crawler.terminal.text import warn
+        from crawler.terminal.output import warn
 
         warn(str(error))
         return error.exit_code
@@ -236,7 +239,7 @@ def _attempt(arguments: Sequence[str], *, is_program: bool) -> int:
 
 def _flushed(code: int) -> int:
     """The exit code when all output is written; that of a full disk when it can't be."""
-    from crawler.terminal.text import finish, warn
+    from crawler.terminal.output import finish, warn
 
     try:
         finish()
@@ -291,7 +294,7 @@ def _report_full_disk() -> int:
 
 def _report_path(error: OSError) -> int:
     """Of a path that was given: even a look at it may fail."""
-    from crawler.terminal.text import warn
+    from crawler.terminal.output import warn
 
     path = str(error.filename)
     shown = path if len(path) <= PATH_SHOWN else f"{path[:PATH_SHOWN]}..."
@@ -353,7 +356,7 @@ def _run(arguments: Sequence[str], *, is_program: bool) -> int:
         top.error(_unknown_command(arguments[0], list(COMMANDS)))
     known, rest = top.parse_known_args(arguments)
     if known.version:
-        from crawler.terminal.text import out
+        from crawler.terminal.output import out
         from crawler.version import version_text
 
         out(version_text())
@@ -404,7 +407,7 @@ def _report_bug(error: Exception, *, verbose: bool) -> int:
     import traceback
 
     from crawler.rules.text import printable
-    from crawler.terminal.text import err, warn
+    from crawler.terminal.output import err, warn
 
     trace = printable(redact("".join(traceback.format_exception(error))))
     where = ""

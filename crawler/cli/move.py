@@ -15,10 +15,11 @@ from msgspec.structs import replace
 from crawler.archive.crawl_binding import bind, bound_to, check_known, check_present
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.session_locks import SessionLock
-from crawler.cli.event_loop import run_async
 from crawler.cli.options import check_engine_url, settings_of
-from crawler.cli.parse_admin import EMBEDDED
-from crawler.crawl.opening import bound_of, member_of_command, open_session
+from crawler.cli.parse_move import EMBEDDED
+from crawler.cli.run_async import run_async
+from crawler.crawl.admission import bound_of
+from crawler.crawl.opening import member_of_command, open_session
 from crawler.engine.client import does_answer
 from crawler.errors import ConflictError, UsageError
 from crawler.frontier.members import Members
@@ -31,8 +32,9 @@ from crawler.recovery.pause import Pause
 from crawler.recovery.side import Copied, Side, without_replica
 from crawler.redaction import learn, secrets_of_url, shown_server
 from crawler.settings import Settings
+from crawler.terminal.output import out, say, warn
 from crawler.terminal.progress import progress
-from crawler.terminal.text import counted, out, say, warn
+from crawler.terminal.words import counted
 
 CALL_TIMEOUT_S = 60.0  # of a pipeline of many keys
 

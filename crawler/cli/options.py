@@ -293,7 +293,7 @@ def with_logins(settings: "Settings") -> "Settings":
 
 def _secrets_of(settings: "Settings") -> Iterator[str]:
     """What no message, log or crash report may show."""
-    from crawler.settings.load import fixed_cookies
+    from crawler.settings.site_checks import fixed_cookies
 
     def sent(text: "Text") -> str:
         return text if isinstance(text, str) else os.environ.get(text.env, "")

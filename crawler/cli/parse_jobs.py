@@ -1,4 +1,4 @@
-"""`crawler jobs`: crawls that run at a time, or again and again."""
+"""Options of `crawler jobs`."""
 
 import argparse
 

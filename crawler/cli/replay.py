@@ -9,10 +9,11 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from crawler.archive.warc_web import RecordedWeb
-from crawler.cli.event_loop import heard, raise_file_limit, run_async
+from crawler.cli.run_async import heard, raise_file_limit, run_async
 from crawler.errors import UsageError
+from crawler.terminal.output import flush, out, warn
 from crawler.terminal.progress import progress
-from crawler.terminal.text import counted, flush, out, warn
+from crawler.terminal.words import counted
 from crawler.testing.example_web import ExampleWeb
 from crawler.testing.replaying import Replayed
 from crawler.testing.web_server import WebServer, WebSource, environment_of

@@ -27,8 +27,8 @@ from crawler.rules.requests import (
 )
 from crawler.rules.sites import is_secret_header, patterns_of_site
 from crawler.settings import SiteSettings
-from crawler.settings.load import fault_of_site_value
 from crawler.settings.schema import Text
+from crawler.settings.site_checks import fault_of_site_value
 
 PATTERNS_MAX = 256  # a child process gets them in one variable of its environment, which has room for 128 KiB
 STDIN = "@-"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from crawler.cli.crawl_options import KEYS
-from crawler.cli.event_loop import run_async
 from crawler.cli.options import actor, settings_of
+from crawler.cli.run_async import run_async
 from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.crawl.sitemap_reader import SitemapReader
 from crawler.crawl.terms import check_terms
@@ -29,10 +29,11 @@ from crawler.crawl.url_input import (
 from crawler.errors import UsageError
 from crawler.rules.order import Signals
 from crawler.rules.progress import Meter
-from crawler.runtime.process import wall_s
+from crawler.runtime.clocks import wall_s
 from crawler.settings import Settings
+from crawler.terminal.output import out, out_json, say, warn
 from crawler.terminal.progress import progress
-from crawler.terminal.text import counted, moment, out, out_json, say, warn
+from crawler.terminal.words import counted, moment
 from crawler.views.seeds import add_seeds
 from crawler.views.values import check_seed_options
 

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -22,8 +22,10 @@ from crawler.cli.crawl_options import (
     low_disk,
     run_instance,
 )
+from crawler.cli.kept_outputs import Ended, kept_up_to_date, raise_first
 from crawler.cli.seed import Intake, given_batches, sitemap_batches
 from crawler.cli.supervising import STOPPING, StopSignals, supervise
+from crawler.cli.watcher import Watcher
 from crawler.crawl.opening import OpenCrawl, abandon, choose_node, make_seeder, open_crawl
 from crawler.crawl.seed import Seeder
 from crawler.crawl.set_back import check_set_back
@@ -32,8 +34,6 @@ from crawler.crawl.url_files import AS_FOUND, ListForm, is_plain_file
 from crawler.crawl.url_input import NO_SEED, GivenUrl, SeedReport, check_any, out_of_scope_lines, read_given
 from crawler.errors import (
     ConflictError,
-    CrawlerError,
-    EngineError,
     HandlersFailed,
     OutageError,
     Stopped,
@@ -45,183 +45,21 @@ from crawler.rules.addresses import is_address, is_public
 from crawler.rules.places import registrable_domain
 from crawler.rules.scope import sites_of
 from crawler.rules.urls import canonicalize, host_of
-from crawler.runtime.process import OUTAGE, tick
+from crawler.runtime.tasks import OUTAGE
 from crawler.settings import Settings
+from crawler.terminal.output import out, say, warn
 from crawler.terminal.patient_stream import patient_stderr
 from crawler.terminal.progress import progress
-from crawler.terminal.text import counted, duration, out, program, say, warn
-from crawler.views.live import Quiet, Shown, View, view_for
+from crawler.terminal.words import counted, program
+from crawler.views.live import Quiet, View, view_for
 from crawler.views.losses import losses_of
 from crawler.views.report import one_shape_text, outage_text
-from crawler.views.snapshot import DomainRows, Snapshot
 from crawler.views.summary import failed_seeds, nothing_fetched, summary
 
 if TYPE_CHECKING:
-    from crawler.archive.folder import CrawlFolder
-    from crawler.engine.client import Trouble
     from crawler.frontier.lookup import Progress
     from crawler.frontier.stats import Totals
     from crawler.outputs.target import Target
-
-
-# Ctrl-C and similar signals: the first one stops in order, the second one at once.
-
-
-# `-o` of commands that crawl: targets are kept up to date during the crawl, and completed after it.
-
-
-class Ended:
-    """What became of the targets; filled when all of them are closed."""
-
-    def __init__(self) -> None:
-        self.problems: list[Exception] = []  # what kept targets from being complete
-        self.notes: list[str] = []  # what people should know of those that are
-
-
-@contextlib.contextmanager
-def results_alone(outputs: Sequence[str]) -> Iterator[IO[bytes] | None]:
-    """Standard output for results, if one of the targets is `-`. All else that is printed there meanwhile, by handlers
-    and by what they start, goes to standard error.
-    """
-    if "-" not in outputs:
-        yield None
-        return
-    sys.stdout.flush()
-    number = sys.stdout.fileno()
-    kept = os.dup(number)
-    os.dup2(sys.stderr.fileno(), number)
-    results = os.fdopen(os.dup(kept), "wb")
-    try:
-        yield results
-    finally:
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()
-        os.dup2(kept, number)
-        os.close(kept)
-        with contextlib.suppress(OSError):  # of what was left, whoever wrote it knows
-            results.close()
-
-
-@contextlib.asynccontextmanager
-async def kept_up_to_date(
-    folder: "CrawlFolder",
-    targets: Sequence["Target"],
-    warn: Callable[[str], None],
-    *,
-    items: bool,
-    stdout: IO[bytes] | None = None,
-) -> AsyncIterator[Ended]:
-    """Write what is committed while the block runs, and after it what is left: pages, or what handlers yielded.
-
-    Raises CrawlerError kinds where a target can't be opened.
-    """
-    ended = Ended()
-    if not targets:
-        yield ended
-        return
-    from crawler.outputs.follow import Outputs
-    from crawler.outputs.records import Items, Pages
-
-    loop = asyncio.get_running_loop()
-    source_of = Items if items else Pages
-    outputs = Outputs(
-        folder, targets, lambda: source_of(folder), warn=lambda line: _call(loop, warn, line), stdout=stdout
-    )
-    await asyncio.to_thread(outputs.start)
-    try:
-        yield ended
-    finally:
-        ended.problems += await asyncio.to_thread(outputs.finish)
-        ended.notes += outputs.notes
-
-
-def _call(loop: asyncio.AbstractEventLoop, warn: Callable[[str], None], line: str) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is there to be told
-        loop.call_soon_threadsafe(warn, line)
-
-
-def raise_first(problems: Sequence[Exception], warn: Callable[[str], None]) -> None:
-    """Raise the first problem of incomplete targets, as one line with what to do; print the others."""
-    for problem in problems[1:]:
-        warn(str(problem))
-    for problem in problems:
-        if not isinstance(problem, CrawlerError):
-            raise problem
-        problem.args = (f"{problem}; nothing is lost: 'crawler export' with the same -o catches up",)
-        raise problem
-
-
-# Feeds a view with the state of a running crawl, read from the engine once a second.
-
-EVERY_S = 1.0
-TABLE_EVERY_S = 2.0  # domains cost more to read
-TOLD_AFTER_S, TOLD_QUIETLY_AFTER_S = 3.0, 60.0  # of trouble with the engine: a failover of seconds is nothing to tell
-TOLD_AGAIN_S = 10.0  # when there is another reason
-
-
-class EngineTrouble:
-    """What people are told while an engine does not serve."""
-
-    def __init__(self, *, is_quiet: bool) -> None:
-        self._after_s = TOLD_QUIETLY_AFTER_S if is_quiet else TOLD_AFTER_S
-        self._told: Trouble | None = None
-        self._next_s = 0.0
-
-    def line(self, trouble: "Trouble | None", now_s: float) -> str:
-        """What to say now (monotonic); "" if nothing."""
-        told = self._told
-        if trouble is None:
-            self._told = None
-            return f"The engine serves again after {duration(now_s - told.since_s)}." if told else ""
-        is_known = told is not None and (told.text == trouble.text or now_s < self._next_s)
-        if is_known or now_s - trouble.since_s < self._after_s:
-            return ""
-        self._told, self._next_s = trouble, now_s + TOLD_AGAIN_S
-        return f"Waiting: {trouble.text}"
-
-
-class Watcher:
-    """Reads and shows until cancelled."""
-
-    def __init__(self, crawl: "OpenCrawl", view: View) -> None:
-        self._crawl = crawl
-        self.view = view
-        self.one_shape = ""  # as last read
-        self._began = time.monotonic()
-        limits = crawl.settings.crawl
-        self._is_limited = bool(limits.pages_max or limits.time_max_s)
-
-    async def run(self) -> None:
-        """Again and again. An engine that does not serve is reported once, and when it serves again."""
-        trouble = EngineTrouble(is_quiet=isinstance(self.view, Quiet))
-        while True:
-            if not isinstance(self.view, Quiet):
-                with contextlib.suppress(EngineError):
-                    await self.look()
-            if line := trouble.line(self._crawl.engine.trouble, time.monotonic()):
-                self._say(line)
-            await tick(TABLE_EVERY_S if self.view.rows else EVERY_S)
-
-    def _say(self, line: str) -> None:
-        if isinstance(self.view, Quiet):
-            warn(line)
-        else:
-            self.view.say(line)
-
-    async def look(self) -> Shown:
-        """Read once and show it: headline and table are of one moment."""
-        from crawler.views.whole import overview, snapshot
-
-        rows = self.view.rows
-        if rows:
-            found = await snapshot(self._crawl, "pages", rows)
-        else:
-            nothing = DomainRows(sort="pages", rows=(), total=0)
-            found = Snapshot(overview=await overview(self._crawl), domains=nothing)
-        shown = Shown(at_s=time.monotonic() - self._began, snapshot=found, is_limited=self._is_limited)
-        self.one_shape = found.overview.one_shape
-        self.view.show(shown)
-        return shown
 
 
 SITES_SHOWN = 3

@@ -13,15 +13,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from crawler.cli.crawl_options import ALL_KEYS, KEYS, run_alongside
-from crawler.cli.event_loop import heard
 from crawler.cli.options import OPTIONS_VARIABLE, handed_to_children
+from crawler.cli.run_async import heard
 from crawler.crawl.opening import OpenCrawl
 from crawler.errors import Killed, Stopped
 from crawler.frontier.supervisors import SupervisorRecord
 from crawler.membership.node_names import host_id
 from crawler.supervisor.child import Deaths
-from crawler.terminal import text
-from crawler.terminal.text import warn
+from crawler.terminal import output
+from crawler.terminal.output import warn
 from crawler.views.live import Quiet, View
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # of Python runs in it. The parent does next to nothing, so Ctrl-C works whatever the child is at.
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# A stalled event loop (runtime/process.py), or a library in C that a page broke. Whoever sends SIGKILL means to
+# A stalled event loop (runtime/watchdog.py), or a library in C that a page broke. Whoever sends SIGKILL means to
 # end it.
 RESTARTED = frozenset({signal.SIGPROF, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL})
 FORCED_AFTER_S = 1.0  # a child that runs this long after a second Ctrl-C will not end
@@ -135,7 +135,7 @@ async def supervise(
     watch: Callable[[], Awaitable[None]],
 ) -> str:
     """Children of this process, to their end; why they ended. Raises GaveUpError."""
-    from crawler.supervisor.supervisor import SupervisorControl
+    from crawler.supervisor.control import SupervisorControl
 
     supervisor = _supervisor(crawl, arguments, view, until_finished=until_finished)
     control = SupervisorControl(
@@ -175,7 +175,7 @@ def _supervisor(crawl: OpenCrawl, arguments: argparse.Namespace, view: View, *, 
 
     def warn(line: str) -> None:
         if isinstance(view, Quiet):  # warnings are printed even then
-            text.warn(line)
+            output.warn(line)
         else:
             view.say(line)
 

@@ -37,31 +37,25 @@ from crawler.frontier.spilling import Spilling
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.load_app import load_app
 from crawler.membership.crashes import CrashReporter
+from crawler.membership.engine_restarts import EngineRestarts
 from crawler.membership.heartbeat import BeatCalls, Heartbeat, SessionLiveness, keep_engine
 from crawler.membership.node_names import host_id, is_lock_free, join
-from crawler.membership.ownership import EngineRestarts, Ownership
+from crawler.membership.ownership import Ownership
 from crawler.membership.peers import Peers
 from crawler.model import Claim
 from crawler.rules.introductions import Introductions
 from crawler.rules.places import registrable_domain
 from crawler.rules.urls import host_of
-from crawler.runtime.process import (
-    OUTAGE,
-    Loop,
-    StopSignal,
-    endless,
-    first_error,
-    monotonic_ms,
-    retry_until_stopped,
-    tick,
-    wall_s,
-)
+from crawler.runtime.clocks import monotonic_ms, wall_s
+from crawler.runtime.tasks import OUTAGE, Loop, StopSignal, endless, first_error, retry_until_stopped
+from crawler.runtime.ticks import tick
 from crawler.settings import MembershipSettings, Settings
 from crawler.version import PACKAGE, program_version
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 from crawler.worker.address_limit import AddressLimiter
-from crawler.worker.archive import ArchiveStage, AttemptNotes, Files
+from crawler.worker.archive import ArchiveStage, Files
+from crawler.worker.attempts import AttemptNotes
 from crawler.worker.before_page import Hosts, Means, SessionNotes
 from crawler.worker.borrowed_slots import SlotBorrower
 from crawler.worker.claim import Claimer, listen_for_hints
@@ -80,6 +74,7 @@ from crawler.worker.login import Logins
 from crawler.worker.login_plans import plans_of
 from crawler.worker.overrides import OverrideFollower
 from crawler.worker.parse import PageParser
+from crawler.worker.raised_quotas import RaisedQuotasWatcher
 from crawler.worker.rebalance import PartitionRebalance
 from crawler.worker.response_policy import ResponsePolicy
 from crawler.worker.retelling import Retelling, all_told
@@ -95,7 +90,7 @@ from crawler.worker.sessions import Sessions, cookies_of_files, seal_of
 from crawler.worker.spiller import Spiller
 from crawler.worker.standstill import Standstill
 from crawler.worker.turn import TurnRunner
-from crawler.worker.usage import QuotaUsage, RaisedQuotasWatcher, RoomShare
+from crawler.worker.usage import QuotaUsage, RoomShare
 from crawler.worker.vitals import Vitals
 from crawler.worker.waits import ProgressWatch, awaited
 from crawler.worker.work import Work

@@ -13,12 +13,13 @@ from crawler.crawl.url_input import INVALID_KEPT_MAX, GivenUrl, SeedReport
 from crawler.errors import EngineError, UsageError
 from crawler.frontier.owner import Frontier
 from crawler.frontier.runs import Runs
-from crawler.membership.ownership import HeldPartitions
+from crawler.membership.held import HeldPartitions
 from crawler.model import AddOutcome, Candidate
 from crawler.rules.job_plan import Plan
 from crawler.rules.job_runs import RunRecord
 from crawler.rules.order import Signals
-from crawler.runtime.process import Loop, tick
+from crawler.runtime.tasks import Loop
+from crawler.runtime.ticks import tick
 from crawler.settings.schema import JobSettings
 from crawler.web.fetcher import Fetcher
 from crawler.worker.borrowed_slots import SlotBorrower

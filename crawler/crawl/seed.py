@@ -21,8 +21,8 @@ from crawler.frontier.owner import Frontier
 from crawler.frontier.record import Crawls
 from crawler.frontier.seeds import Seeds
 from crawler.model import AddOutcome, Candidate, FailureKind, Followed
-from crawler.runtime.process import wall_s
-from crawler.terminal.text import warn
+from crawler.runtime.clocks import wall_s
+from crawler.terminal.output import warn
 from crawler.worker.router import Router, parent_of
 
 BATCH = 10_000  # over a thousand partitions: a call for some URLs costs little more than one for two

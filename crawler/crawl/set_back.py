@@ -13,7 +13,7 @@ from crawler.archive.last_commits import LastCommit, newest_first
 from crawler.crawl.opening import OpenCrawl
 from crawler.errors import ConflictError
 from crawler.frontier.placement import Placement
-from crawler.terminal.text import counted, program
+from crawler.terminal.words import counted, program
 
 LOST_MAX = 1_000  # commits that may be missing after a stop, or
 LOST_S = 2.0  # all within this time: an engine syncs its file every second, and a busy disk delays that by another one

@@ -15,7 +15,7 @@ from crawler.model import OURS, REDIRECTS, FetchResult, Response
 from crawler.rules.challenges import sentence_of
 from crawler.rules.places import registrable_domain
 from crawler.rules.urls import host_of
-from crawler.terminal.text import counted, failure_text
+from crawler.terminal.words import counted, failure_text
 from crawler.web.fetcher import Fetcher
 from crawler.worker.borrowed_slots import COMMAND_PATIENCE_MS, SlotBorrower
 

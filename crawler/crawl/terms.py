@@ -26,8 +26,8 @@ from crawler.frontier.lookup import Progress
 from crawler.frontier.record import Needs
 from crawler.settings import Settings
 from crawler.settings.kept import Kept, class_of, given_of, kept_of, shown
-from crawler.settings.load import complaints
-from crawler.terminal.text import program
+from crawler.settings.relations import complaints
+from crawler.terminal.words import program
 
 FILE = "permissions.json"
 OPTIONS = {"allow_private": "--allow-private", "insecure_tls": "--set fetch.insecure_tls=yes"}

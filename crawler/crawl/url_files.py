@@ -30,7 +30,8 @@ from crawler.rules.url_table import (
     table_as_said,
     table_in,
 )
-from crawler.terminal.text import counted, warn
+from crawler.terminal.output import warn
+from crawler.terminal.words import counted
 
 STDIN = "-"
 BLOCK_BYTES = 1 << 18

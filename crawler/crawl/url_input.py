@@ -34,7 +34,8 @@ from crawler.rules.requests import form_in_url, request_of
 from crawler.rules.url_list import ListedUrl, bare, listed
 from crawler.rules.urls import canonicalize, fields_refused, refuse_credentials, refuse_fields, without_comment
 from crawler.settings.schema import Priority
-from crawler.terminal.text import counted, warn
+from crawler.terminal.output import warn
+from crawler.terminal.words import counted
 
 SHOWN_MAX = 200
 NO_SEED = "no valid seed URL"
@@ -214,7 +215,7 @@ def _with_scheme(text: str, *, quiet: bool = False) -> str:
 
     http:// for this machine and private addresses, where nearly none has.
     """
-    from crawler.terminal.text import warn
+    from crawler.terminal.output import warn
 
     if not (match := _WITHOUT_SCHEME.fullmatch(text)) or len(text) > SHOWN_MAX:
         return text

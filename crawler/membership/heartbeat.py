@@ -14,7 +14,8 @@ import msgspec
 from crawler.errors import CrawlerError, EngineError
 from crawler.frontier.members import BeatAnswer, Member, Members, NameTakenError
 from crawler.rules.membership import COMMANDS, DeclaredState, quarantine_ms, step
-from crawler.runtime.process import monotonic_ms, tick
+from crawler.runtime.clocks import monotonic_ms
+from crawler.runtime.ticks import tick
 from crawler.settings import MembershipSettings
 
 log = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 from crawler.frontier.members import Member, Members
 from crawler.membership.node_names import is_lock_free
 from crawler.rules.membership import DeclaredState, HeartbeatReading, Liveness, Observer, declared, times_of
-from crawler.runtime.process import monotonic_ms
+from crawler.runtime.clocks import monotonic_ms
 from crawler.settings import MembershipSettings
 
 

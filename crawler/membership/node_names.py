@@ -14,7 +14,7 @@ from typing import Protocol
 from crawler.archive.folder import Life, life_at
 from crawler.errors import ConflictError, UsageError
 from crawler.frontier.members import Member, Members, NameTakenError
-from crawler.runtime.process import monotonic_ms
+from crawler.runtime.clocks import monotonic_ms
 from crawler.settings import MembershipSettings
 
 BEATS = 2.5  # a living session's counter has changed by then

@@ -19,7 +19,7 @@ from crawler.rules.membership import (
     times_of,
 )
 from crawler.rules.ring import Ring, build
-from crawler.runtime.process import monotonic_ms
+from crawler.runtime.clocks import monotonic_ms
 from crawler.settings import MembershipSettings
 
 log = logging.getLogger(__name__)

@@ -16,11 +16,11 @@ from crawler.archive.index_reader import IndexReader, MissingFile, index_bytes
 from crawler.archive.run_changes import changed_pages, no_page_of
 from crawler.errors import OutputError, UsageError
 from crawler.outputs.cursor import note_ours
-from crawler.outputs.files import writing
 from crawler.outputs.opening import open_whole
 from crawler.outputs.records import RecordSource, committed_at, rows_of
 from crawler.outputs.sink import Mark, OutputEnded, Row, Sink
 from crawler.outputs.target import Target, TargetKind
+from crawler.outputs.writer_lock import writing
 from crawler.rules.progress import SILENT, Meter
 
 BATCH_ROWS = 1000

@@ -17,12 +17,13 @@ from crawler.archive.index_writer import serials_missing
 from crawler.errors import ArchiveError, ConflictError, CrawlerError, OutputError, UsageError
 from crawler.outputs.cursor import Cursor, cursor_path, lock_of
 from crawler.outputs.export import difference, export
-from crawler.outputs.files import GrowingSink, is_at, set_aside, writing
+from crawler.outputs.files import GrowingSink, is_at
 from crawler.outputs.opening import open_growing
 from crawler.outputs.records import RecordSource, rows_of
 from crawler.outputs.sink import OutputAway, OutputEnded, Row, Sink, TableSink, TargetChanged
 from crawler.outputs.target import Target, TargetKind
-from crawler.terminal.text import counted
+from crawler.outputs.writer_lock import set_aside, writing
+from crawler.terminal.words import counted
 
 log = logging.getLogger(__name__)
 

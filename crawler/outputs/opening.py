@@ -6,7 +6,8 @@ from typing import IO
 from msgspec.structs import replace
 
 from crawler.errors import UsageError
-from crawler.outputs.files import CsvLines, DraftSink, GrowingSink, JsonLinesFormat, Lines, StreamSink
+from crawler.outputs.files import DraftSink, GrowingSink, StreamSink
+from crawler.outputs.lines import CsvLines, JsonLinesFormat, Lines
 from crawler.outputs.records import Shape
 from crawler.outputs.sink import Mark, Sink
 from crawler.outputs.target import Target, TargetKind, target_of
@@ -97,9 +98,9 @@ def _table(target: Target, shape: Shape, *, at_once: bool, is_reader: bool = Fal
 
         return ParquetSink(target, known=shape.columns)
     if target.kind is TargetKind.SQLITE:
-        from crawler.outputs.sql import SqliteSink
+        from crawler.outputs.sqlite import SqliteSink
 
         return SqliteSink(target, table=shape.name, known=shape.columns, at_once=at_once, is_reader=is_reader)
-    from crawler.outputs.sql import PostgresSink
+    from crawler.outputs.postgres import PostgresSink
 
     return PostgresSink(target, table=shape.name, known=shape.columns, is_reader=is_reader, is_check=is_check)

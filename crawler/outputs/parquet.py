@@ -13,9 +13,10 @@ from typing import Any
 from crawler.archive.folder import archive_error
 from crawler.errors import UsageError
 from crawler.outputs.columns import ColumnType, as_kind, grown, is_inexact
-from crawler.outputs.files import draft_of, mark_of, take_place
+from crawler.outputs.files import mark_of, take_place
 from crawler.outputs.sink import Mark, Record, Row, Wanted
 from crawler.outputs.target import Target
+from crawler.outputs.writer_lock import draft_of
 from crawler.version import how_to_install
 
 GROUP_ROWS = 20_000

@@ -18,7 +18,7 @@ from crawler.archive.index_reader import IndexReader, index_bytes
 from crawler.errors import UsageError
 from crawler.model import CommitEntry
 from crawler.outputs.cursor import cursor_path
-from crawler.outputs.files import CsvLines, plain_cell, read_errors, text_of
+from crawler.outputs.lines import CsvLines, plain_cell, read_errors, text_of
 from crawler.outputs.opening import open_to_look
 from crawler.outputs.records import ITEMS, PAGES, Items, Pages, RecordSource, rows_of
 from crawler.outputs.sink import Record, Wanted

@@ -18,7 +18,7 @@ from crawler.frontier.jobs import Changed, Jobs, job_id
 from crawler.recovery.page_book import PageBook
 from crawler.rules.job_plan import FoundRun, Plan, recovered
 from crawler.rules.jobs import OPEN, Job, Revision
-from crawler.runtime.process import wall_s
+from crawler.runtime.clocks import wall_s
 
 TRIES = 10  # people may change jobs meanwhile
 

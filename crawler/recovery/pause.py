@@ -19,7 +19,7 @@ from crawler.membership.heartbeat import Heartbeat, SessionLiveness
 from crawler.membership.living import Living
 from crawler.rules.membership import DeclaredState
 from crawler.rules.progress import SILENT, Meter
-from crawler.runtime.process import first_error
+from crawler.runtime.tasks import first_error
 from crawler.settings import MembershipSettings
 
 PATIENCE_S = 60.0  # until all instances stand still

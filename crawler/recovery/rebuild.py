@@ -36,7 +36,7 @@ from crawler.archive.prune_journal import PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S
 from crawler.archive.repair import recover_open_files, take_damage_out, warc_names
 from crawler.archive.seed_journal import SeedJournal, SeedLine
 from crawler.archive.session_locks import is_abandoned
-from crawler.crawl.opening import bound_of
+from crawler.crawl.admission import bound_of
 from crawler.engine.server import Change
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.codec import pack_request
@@ -48,7 +48,7 @@ from crawler.recovery.replay import PULSE, RebuildDeps, RebuildReport, Refill, R
 from crawler.rules.order import Signals
 from crawler.rules.progress import SILENT, Meter
 from crawler.rules.requests import redirected
-from crawler.terminal.text import counted
+from crawler.terminal.words import counted
 from crawler.worker.router import parent_of
 
 ROOTS_MAX = 1_000  # of the scope, in one call

@@ -20,6 +20,8 @@ from crawler.rules.cron import Schedule
 from crawler.rules.job_runs import DEPTH_MAX, ENDED, RunSpec
 from crawler.settings.schema import COUNT_MAX, PRIORITY_MAX
 
+SEEDS_INLINE_MAX, SEEDS_INLINE_BYTES = 32, 4096  # with more, the engine keeps them beside the job, in blocks
+
 SEEDS_A_BLOCK = 1_000
 
 
@@ -214,6 +216,3 @@ def check_spec(spec: JobSpec, *, has_seeds: bool) -> None:
         raise UsageError(f"the depth must be from 0 to {DEPTH_MAX}")
     if not -PRIORITY_MAX <= spec.run.priority <= PRIORITY_MAX:  # also what is not a number
         raise UsageError(f"the priority must be from {-PRIORITY_MAX:,} to {PRIORITY_MAX:,}")
-
-
-SEEDS_INLINE_MAX, SEEDS_INLINE_BYTES = 32, 4096  # with more, the engine keeps them beside the job, in blocks

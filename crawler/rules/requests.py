@@ -12,7 +12,7 @@ from crawler.model import GET, PLAIN, Request
 from crawler.rules.json_depth import DEPTH_MAX, is_nested_too_deep
 from crawler.rules.sites import SECRET_HEADERS
 from crawler.rules.urls import origin_of
-from crawler.settings.load import OWN_HEADERS
+from crawler.settings.site_checks import OWN_HEADERS
 
 META_BYTES_MAX = 4096  # as JSON; it waits in the engine with its URL
 BODY_BYTES_MAX = 65_536

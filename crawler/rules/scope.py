@@ -17,9 +17,10 @@ from crawler.errors import UsageError
 from crawler.expressions import NO_EXPRESSIONS, Expressions
 from crawler.model import RefusalReason
 from crawler.rules.places import registrable_domain
-from crawler.rules.sites import PAGE, PREFIX
 from crawler.rules.urls import authority_of, found_in_url, host_of, origin_of
 from crawler.settings import ScopeSettings
+
+PREFIX, PAGE = "prefix:", "page:"
 
 _AUTHORITIES_MAX = 50_000  # remembered verdicts; about 100 bytes each
 

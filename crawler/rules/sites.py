@@ -199,6 +199,3 @@ def _pattern(number: int, site: SiteSettings) -> UrlPattern:
 
 def _sets(site: SiteSettings, key: str) -> bool:
     return bool(getattr(site, key) != getattr(_UNSET, key))
-
-
-PREFIX, PAGE = "prefix:", "page:"

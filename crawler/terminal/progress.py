@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import IO
 
 from crawler.rules.progress import SILENT, Meter
-from crawler.terminal.text import counted, duration, rate, redraw, say, shortened
+from crawler.terminal.output import redraw, say
+from crawler.terminal.tables import shortened
+from crawler.terminal.words import counted, duration, rate
 
 Clock = Callable[[], float]
 

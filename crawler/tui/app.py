@@ -13,9 +13,13 @@ from textual.worker import WorkerFailed
 from crawler.errors import CrawlerError, EngineError
 from crawler.redaction import redact
 from crawler.rules.text import one_line
+from crawler.tui.detail import DetailView
+from crawler.tui.domains import DomainsView
+from crawler.tui.lists import LettersView, LogView, MembersView
+from crawler.tui.questions import Ask, Confirm, Help
+from crawler.tui.screen import View
 from crawler.tui.source import Source
-from crawler.tui.views import DetailView, DomainsView, LettersView, LogView, MembersView, View
-from crawler.tui.widgets import Ask, Confirm, Help, crawl_question, notes_text
+from crawler.tui.texts import crawl_question, notes_text
 from crawler.views.snapshot import CrawlState, Overview
 
 EVERY_S = 1.0

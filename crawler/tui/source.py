@@ -5,7 +5,7 @@ from typing import Protocol
 
 from crawler.crawl.opening import OpenCrawl
 from crawler.frontier.operator_log import Actor, LogEntry
-from crawler.terminal.text import counted
+from crawler.terminal.words import counted
 from crawler.views import (
     dead_letter_changes,
     domain_reads,

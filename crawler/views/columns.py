@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from crawler.rules.text import one_line
-from crawler.terminal.text import GAP, NOTHING, duration, fitted, number, or_nothing, rate, size, text_width
+from crawler.terminal.tables import GAP, NOTHING, fitted, or_nothing, text_width
+from crawler.terminal.words import duration, number, rate, size
 from crawler.views.figures import DomainView
+
+_ALWAYS = ("domain", "pages")
 
 NAME_WIDTH_MIN, NAME_WIDTH_MAX = 16, 40
 NAME_WIDTH_EASY = 28  # left for names before a column beyond the first ones is shown
@@ -131,4 +134,3 @@ COLUMNS = (
     Column("owner", 10, 8, lambda d: d.owner or NOTHING, is_of_running=True),
     Column("last error", 8, 14, lambda d: d.last_error or NOTHING, is_left=True),
 )
-_ALWAYS = ("domain", "pages")

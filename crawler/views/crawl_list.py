@@ -12,7 +12,7 @@ from crawler.frontier.members import Members
 from crawler.frontier.record import ARRIVING, MOVED, REMOVED, Keys
 from crawler.membership.node_names import is_lock_free
 from crawler.settings import MembershipSettings
-from crawler.terminal.text import by_number
+from crawler.terminal.words import by_number
 from crawler.views.shares import observed_members
 
 

@@ -17,7 +17,7 @@ from crawler.model import FailureKind, RefusalReason
 from crawler.rules.login_pace import paths_of
 from crawler.rules.places import registrable_domain
 from crawler.rules.urls import host_of
-from crawler.terminal.text import counted
+from crawler.terminal.words import counted
 from crawler.views.dead_letters import Letter
 from crawler.views.operator import alone_text
 

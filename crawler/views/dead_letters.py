@@ -8,7 +8,8 @@ import msgspec
 
 from crawler.frontier.codec import DeadLetter, FailedAttempt
 from crawler.model import GET
-from crawler.terminal.text import counted, facts, moment, number, table
+from crawler.terminal.tables import facts, table
+from crawler.terminal.words import counted, moment, number
 from crawler.views.report import named, request_text
 
 

@@ -23,7 +23,8 @@ from crawler.errors import CrawlerError
 from crawler.frontier.rights import lacking_text, missing_rights
 from crawler.settings import Settings
 from crawler.settings.proxies import Proxy, proxies_of, unresolved_proxy
-from crawler.terminal.text import duration, number, size, table
+from crawler.terminal.tables import table
+from crawler.terminal.words import duration, number, size
 from crawler.web.resolver import CachingResolver
 
 INTSET_MIN = 512

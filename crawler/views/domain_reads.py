@@ -11,10 +11,11 @@ from crawler.frontier.domain_lists import SORTS, DomainRow
 from crawler.frontier.members import Member
 from crawler.frontier.series import COARSE, FINE, Rates, Resolution
 from crawler.rules.robots import SharedRobots
-from crawler.runtime.process import wall_s
-from crawler.views.domains import FULL, DomainDetail, RobotsView, known_robots, sentence, with_facts
+from crawler.runtime.clocks import wall_s
+from crawler.views.domains import FULL, DomainDetail, RobotsView, sentence, with_facts
 from crawler.views.figures import DomainView, domain_view
 from crawler.views.instances import alive, running_since
+from crawler.views.known_robots import known_robots
 from crawler.views.report import (
     OURS,
     stop_text,

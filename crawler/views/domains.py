@@ -5,12 +5,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from crawler.crawl.opening import OpenCrawl
-from crawler.frontier.pending import PendingUrls
 from crawler.frontier.series import Rates
-from crawler.rules.robots import SharedRobots
 from crawler.rules.text import printable
-from crawler.terminal.text import counted, duration, facts, moment, number, rate, size
+from crawler.terminal.tables import facts
+from crawler.terminal.words import counted, duration, moment, number, rate, size
 from crawler.views.columns import delay_text
 from crawler.views.figures import TROUBLE, WAIT_SHOWN_MS, DomainState, DomainView
 from crawler.views.report import (
@@ -207,14 +205,3 @@ def _robots_text(group: Sequence[RobotsView]) -> str:
     more = f" and {number(len(group) - ORIGINS_NAMED)} more" if len(group) > ORIGINS_NAMED else ""
     times = moment(read[0]) if read[0] == read[-1] else f"{moment(read[0])} to {moment(read[-1])}"
     return f"{origins}{more}: {', '.join(parts)}; read at {times}"
-
-
-# Reads the robots.txt files that the owner of a queue has stored for the others.
-
-
-async def known_robots(crawl: OpenCrawl, partition: int, queue: str) -> list[tuple[str, SharedRobots]]:
-    """Origin and rules, of all origins of a queue that are known. Raises EngineError."""
-    origins = await PendingUrls(crawl.engine, crawl.keys).origins(partition, queue)
-    blobs = [(origin, await crawl.frontier.robots(partition, origin)) for origin in origins]
-    found = [(origin, SharedRobots.unpack(blob)) for origin, blob in blobs if blob is not None]
-    return [(origin, stored) for origin, stored in found if stored is not None]

@@ -6,7 +6,8 @@ from typing import Self
 import msgspec
 
 from crawler.archive.history import Attempt, Became, status_of
-from crawler.terminal.text import NOTHING, duration, failure_text, moment, table
+from crawler.terminal.tables import NOTHING, table
+from crawler.terminal.words import duration, failure_text, moment
 
 
 class ShownAttempt(Attempt, frozen=True, kw_only=True, omit_defaults=True):

@@ -16,7 +16,7 @@ from crawler.frontier.jobs import Changed
 from crawler.frontier.operator_log import Actor
 from crawler.rules.job_plan import Plan, dismissed, retried
 from crawler.rules.jobs import Job, Row
-from crawler.runtime.process import wall_s
+from crawler.runtime.clocks import wall_s
 from crawler.views.job_view import FailedRun, failed_run
 from crawler.views.jobs import TRIES, _detail, _note_order, checked_s, contended
 

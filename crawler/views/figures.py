@@ -11,7 +11,8 @@ from crawler.frontier.operator import Overrides
 from crawler.frontier.series import FINE, Rates
 from crawler.frontier.stats import DomainStats
 from crawler.rules.places import registrable_domain
-from crawler.terminal.text import NOTHING, duration
+from crawler.terminal.tables import NOTHING
+from crawler.terminal.words import duration
 
 WAIT_SHOWN_MS = 50  # a shorter wait is none
 TROUBLE = 1.5  # times its delay: a longer wait has another reason

@@ -11,7 +11,7 @@ from crawler.handlers.crawler import Crawler
 from crawler.handlers.load_app import load_app
 from crawler.model import FailureKind
 from crawler.rules.text import one_line
-from crawler.terminal.text import counted, number
+from crawler.terminal.words import counted, number
 from crawler.views.dead_letter_changes import LetterFilter, dead_letters
 from crawler.views.dead_letters import Letter
 

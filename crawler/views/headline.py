@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from crawler.terminal.text import counted, duration, number, rate, size
+from crawler.terminal.words import counted, duration, number, rate, size
 from crawler.views.overview import STALL_S, left_text, next_visible_text, stall_text
 from crawler.views.report import one_shape_text, waits_text
 from crawler.views.snapshot import (

@@ -9,7 +9,8 @@ from crawler.rules.cron import moment_of
 from crawler.rules.job_runs import RunCounts
 from crawler.rules.jobs import Job, JobSpec, Row
 from crawler.rules.schedules import parse_duration
-from crawler.terminal.text import counted, duration, facts, rate, size, table
+from crawler.terminal.tables import facts, table
+from crawler.terminal.words import counted, duration, rate, size
 from crawler.views.job_view import (
     Definition,
     FailedRun,

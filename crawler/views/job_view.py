@@ -12,7 +12,17 @@ from crawler.rules.job_runs import RunCounts
 from crawler.rules.jobs import Job, JobSpec, Row, State, retry_delays
 from crawler.rules.schedule_text import describe, preview
 from crawler.rules.schedules import iso_duration
-from crawler.terminal.text import counted
+from crawler.terminal.words import counted
+
+_RESULTS = {
+    "queued": "queued",
+    "skipped_overlap": "skipped (overlap)",
+    "skipped_limit": "skipped (limit)",
+    "missed_window": "missed",
+    "paused": "paused",
+    "failed_to_start": "failed to start",
+    "unknown": "unknown",
+}
 
 
 class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -285,14 +295,3 @@ def open_pause(job: Job, now_s: float) -> HistoryRow | None:
 
 def _iso(at_s: float) -> str:
     return as_iso(int(at_s)) if at_s else ""
-
-
-_RESULTS = {
-    "queued": "queued",
-    "skipped_overlap": "skipped (overlap)",
-    "skipped_limit": "skipped (limit)",
-    "missed_window": "missed",
-    "paused": "paused",
-    "failed_to_start": "failed to start",
-    "unknown": "unknown",
-}

@@ -22,8 +22,8 @@ from crawler.rules.jobs import SEEDS_INLINE_BYTES, SEEDS_INLINE_MAX, Job, JobSpe
 from crawler.rules.schedule_text import describe
 from crawler.rules.schedules import iso_duration
 from crawler.rules.urls import canonicalize, host_of, refuse_credentials, refuse_fields, without_comment
-from crawler.runtime.process import wall_s
-from crawler.terminal.text import counted
+from crawler.runtime.clocks import wall_s
+from crawler.terminal.words import counted
 from crawler.views.job_lines import run_view, with_facts
 from crawler.views.job_view import (
     HistoryPage,

@@ -10,7 +10,8 @@ import msgspec
 
 from crawler.redaction import redact
 from crawler.rules.text import one_line
-from crawler.terminal.text import duration, say
+from crawler.terminal.output import say
+from crawler.terminal.words import duration
 from crawler.views.columns import domain_grid
 from crawler.views.snapshot import (
     Snapshot,

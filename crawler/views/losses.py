@@ -30,7 +30,8 @@ from crawler.model import ITEMS_DROPPED, FailureKind, RefusalReason
 from crawler.rules.challenges import SENTENCE
 from crawler.rules.text import one_line
 from crawler.settings.schema import TrapRule
-from crawler.terminal.text import counted, number, shortened, table
+from crawler.terminal.tables import shortened, table
+from crawler.terminal.words import counted, number
 
 LINES_MAX = 5  # at the end of a crawl
 EXAMPLE_COLUMNS = 60

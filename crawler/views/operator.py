@@ -17,8 +17,8 @@ from crawler.frontier.operator_log import Actor
 from crawler.rules.pace import delay_ms as delay_by
 from crawler.rules.sites import of_queues
 from crawler.rules.urls import found_in_url
-from crawler.terminal.text import counted, duration, number
-from crawler.views.domains import known_robots
+from crawler.terminal.words import counted, duration, number
+from crawler.views.known_robots import known_robots
 from crawler.views.values import DELAY_MAX_S, boost_of, check_release
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from crawler.frontier.members import Awaited, Awaits
 from crawler.frontier.series import FINE, STALE_SLOTS, Sample, Samples
-from crawler.terminal.text import counted, duration, number
+from crawler.terminal.words import counted, duration, number
 
 STALL_S = 10.0  # without any progress, before it is explained
 HOSTS_COUNTED_MAX = 100  # beyond it, several are in one partition: their number is not known

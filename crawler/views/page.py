@@ -10,7 +10,8 @@ from crawler.rules.challenges import sentence_of
 from crawler.rules.requests import takes_body_away
 from crawler.rules.robots import RobotsVerdict
 from crawler.rules.text import one_line
-from crawler.terminal.text import counted, facts, failure_text, size
+from crawler.terminal.tables import facts
+from crawler.terminal.words import counted, failure_text, size
 from crawler.views.report import request_text
 
 LINKS_SHOWN = 10

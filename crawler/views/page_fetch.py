@@ -14,7 +14,7 @@ from crawler.rules.requests import redirected, takes_body_away
 from crawler.rules.robots import RobotsRules, RobotsVerdict, is_cut_at_limit, policy_of
 from crawler.rules.urls import origin_of
 from crawler.settings import Settings
-from crawler.terminal.text import failure_text
+from crawler.terminal.words import failure_text
 from crawler.version import program_version
 from crawler.views.page import PageView
 from crawler.web.fetcher import Fetcher

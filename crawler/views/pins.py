@@ -12,7 +12,7 @@ from crawler.errors import ConflictError, UsageError
 from crawler.frontier.members import Member, weights_of
 from crawler.frontier.operator_log import Actor
 from crawler.rules.places import partition_of
-from crawler.terminal.text import by_number, counted
+from crawler.terminal.words import by_number, counted
 from crawler.views.ring import Eviction, NewPin, Pin, PinList, RemovedPin
 from crawler.views.shares import located, pins_of
 

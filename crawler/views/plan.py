@@ -9,7 +9,8 @@ from importlib.resources import files
 
 import msgspec
 
-from crawler.terminal.text import counted, duration, number, rate, size, table
+from crawler.terminal.tables import table
+from crawler.terminal.words import counted, duration, number, rate, size
 
 BUSY = 0.7  # of a core that an instance may use: what comes unevenly needs room
 ENGINE_BUSY = 0.5  # of an engine's core: it answers quickly, and rewrites its file

@@ -25,8 +25,8 @@ from crawler.errors import ConflictError, EngineDown, UsageError
 from crawler.frontier.operator_log import Actor
 from crawler.model import CommitEntry
 from crawler.rules.progress import SILENT, Meter
-from crawler.runtime.process import reached
-from crawler.terminal.text import counted, moment
+from crawler.runtime.crash_points import reached
+from crawler.terminal.words import counted, moment
 from crawler.version import PACKAGE, program_version
 from crawler.views.failed_runs import dismiss_old
 

@@ -13,7 +13,8 @@ from crawler.rules.scope import ScopeVerdict
 from crawler.rules.text import one_line
 from crawler.rules.trap_verdict import PASSED, Verdict
 from crawler.rules.urls import origin_of
-from crawler.terminal.text import counted, duration, facts, failure_text, moment
+from crawler.terminal.tables import facts
+from crawler.terminal.words import counted, duration, failure_text, moment
 from crawler.views.report import DEFERRED, OURS, boost_text, request_text, stop_text
 
 WAIT_SHOWN_MS = 50

@@ -48,7 +48,8 @@ from crawler.model import Claim, CommitEntry, Decoded, FailureKind, Followed, Re
 from crawler.outputs.cursor import start_items_over
 from crawler.recovery.replay import Refill
 from crawler.rules.progress import SILENT, Meter
-from crawler.runtime.process import first_error, reached
+from crawler.runtime.crash_points import reached
+from crawler.runtime.tasks import first_error
 from crawler.views.pruning import undrained_entries
 from crawler.worker.archive import encode_followed
 from crawler.worker.handle import HandlerRuntime

@@ -11,7 +11,8 @@ from crawler.model import Request
 from crawler.rules.login_pace import LoginRecord
 from crawler.rules.text import one_line
 from crawler.settings import OrderSettings
-from crawler.terminal.text import counted, duration, facts, moment, number, size, table
+from crawler.terminal.tables import facts, table
+from crawler.terminal.words import counted, duration, moment, number, size
 from crawler.views.columns import told_columns
 from crawler.views.figures import DomainView
 from crawler.views.losses import Loss, is_asked, losses_text

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from crawler.terminal.text import NOTHING, by_number, counted, duration, facts, number, or_nothing, size, table
+from crawler.terminal.tables import NOTHING, facts, or_nothing, table
+from crawler.terminal.words import by_number, counted, duration, number, size
 from crawler.views.ring import (
     Eviction,
     NewPin,

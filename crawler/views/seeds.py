@@ -16,7 +16,7 @@ from crawler.errors import EngineError
 from crawler.frontier.operator_log import Actor
 from crawler.membership.heartbeat import BeatCalls, Heartbeat, SessionLiveness
 from crawler.membership.living import Living
-from crawler.runtime.process import first_error
+from crawler.runtime.tasks import first_error
 from crawler.views.values import check_seed_options
 
 Batches = AsyncIterable[Iterable[GivenUrl]] | Iterable[Iterable[GivenUrl]]

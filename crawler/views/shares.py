@@ -12,7 +12,7 @@ from crawler.errors import UsageError
 from crawler.frontier.members import Member, Members, Pins, by_partition, weights_of
 from crawler.membership.node_names import Slots, is_lock_free
 from crawler.rules.ring import Ring, build, moves, share_changed
-from crawler.terminal.text import by_number, counted
+from crawler.terminal.words import by_number, counted
 from crawler.views.ring import PlanMove, PlanNode, RingMember, RingMembers, RingPlan, Shard, UrlPlace
 
 LOOK_BEATS = 1.5  # heartbeats between two reads of the members: whoever is well has written in between

@@ -11,9 +11,9 @@ from crawler.rules.places import queue_of
 from crawler.rules.sites import SiteRules, SiteTable, first_with, is_secret_header
 from crawler.rules.urls import host_of
 from crawler.settings import Settings
-from crawler.settings.load import fixed_cookies
 from crawler.settings.proxies import shown_proxy
-from crawler.terminal.text import NOTHING, table
+from crawler.settings.site_checks import fixed_cookies
+from crawler.terminal.tables import NOTHING, table
 
 KEYS = (
     "delay_s", "concurrency", "insecure_tls", "proxy", "headers", "cookies", "auth", "label", "depth_max", "priority",

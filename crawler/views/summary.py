@@ -19,8 +19,8 @@ from crawler.rules.addresses import is_address
 from crawler.rules.scope import ScopeRules
 from crawler.rules.text import one_line
 from crawler.rules.urls import canonicalize
-from crawler.runtime.process import wall_s
-from crawler.terminal.text import counted, failure_text, number, program, size
+from crawler.runtime.clocks import wall_s
+from crawler.terminal.words import counted, failure_text, number, program, size
 from crawler.views.figures import domain_view
 from crawler.views.losses import Loss, losses_lines
 from crawler.views.report import domain_table, finish_line, logins_text, named, over_budget, pending_text

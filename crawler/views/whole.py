@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from crawler.crawl.opening import OpenCrawl
 from crawler.frontier.series import Sample
 from crawler.frontier.stats import Totals
-from crawler.runtime.process import wall_s
+from crawler.runtime.clocks import wall_s
 from crawler.views.domain_reads import domain_rows
 from crawler.views.headline import with_notes
 from crawler.views.instances import alive, full_nodes, running_since, waits_for

@@ -20,12 +20,14 @@ import ssl
 import sys
 import termios
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import cast
 
 from crawler.model import FailureKind
-from crawler.web.in_flight import FREE_BYTES, IDLE, BytesInFlight, Share
+from crawler.web.in_flight import FREE_BYTES, BytesInFlight, Share
 from crawler.web.response import HEADERS_BYTES_MAX, BadHead, Head, ResponseReader
+
+IDLE: AbstractContextManager[None] = nullcontext()
 
 
 class Connection(asyncio.Protocol):

@@ -27,15 +27,16 @@ from crawler.rules.proxy_health import Fault
 from crawler.rules.sites import SECRET_HEADERS, SiteRules, SiteTable, is_secret_header
 from crawler.rules.urls import host_of, split
 from crawler.settings import FromEnvironment, Settings, SiteSettings
-from crawler.settings.load import fault_of_site_value, fixed_cookies
 from crawler.settings.schema import Text
-from crawler.web.connection import Connection
+from crawler.settings.site_checks import fault_of_site_value, fixed_cookies
+from crawler.web.connection import IDLE, Connection
 from crawler.web.connection_pool import ConnectFailedError, Origin, Pool
-from crawler.web.in_flight import FREE_BYTES, IDLE, Share
+from crawler.web.in_flight import FREE_BYTES, Share
 from crawler.web.own_network import OwnNetwork
-from crawler.web.proxy import NO_LOGIN, WANTS_LOGIN, WRONG_LOGIN, Routes
+from crawler.web.proxy import NO_LOGIN, WANTS_LOGIN, WRONG_LOGIN
 from crawler.web.resolver import CachingResolver, LookupFailedError
 from crawler.web.response import Head
+from crawler.web.routes import Routes
 
 # Headers, cookies and credentials that [[sites]] add to the requests of matching URLs, and of no others.
 #

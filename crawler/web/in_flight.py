@@ -12,7 +12,6 @@ and one read for each open request.
 import asyncio
 import contextlib
 import weakref
-from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from crawler.model import Response
@@ -160,6 +159,3 @@ class BytesInFlight:
             share.reading.resume()
         elif share.waiter is not None and not share.waiter.done():
             share.waiter.set_result(None)
-
-
-IDLE: AbstractContextManager[None] = nullcontext()

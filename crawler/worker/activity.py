@@ -13,7 +13,7 @@ from crawler.frontier.arguments import ActivityHead, ActivityItem
 from crawler.frontier.codec import pack
 from crawler.frontier.series import FINE, busiest_max
 from crawler.model import Claim
-from crawler.runtime.process import monotonic_ms, wall_s
+from crawler.runtime.clocks import monotonic_ms, wall_s
 
 SEND_EVERY_MS = 2000
 ACTIVITY_ERROR_MAX = 60  # characters that are kept of the reason of a failure

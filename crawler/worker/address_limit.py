@@ -18,7 +18,7 @@ import msgspec
 from crawler.model import OURS, Claim, Failure
 from crawler.rules.pace import share_of
 from crawler.rules.urls import host_of, origin_of
-from crawler.runtime.process import monotonic_ms
+from crawler.runtime.clocks import monotonic_ms
 from crawler.web.fetcher import Fetcher
 from crawler.worker.schedule import Scheduler
 from crawler.worker.turn import AwaitAddress, AwaitReach, Requeue

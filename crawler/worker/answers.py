@@ -20,8 +20,8 @@ from crawler.model import (
 from crawler.redaction import bears_login
 from crawler.rules.poison import CrashAction
 from crawler.rules.requests import takes_body_away
-from crawler.runtime.process import reached
-from crawler.worker.archive import AttemptNotes
+from crawler.runtime.crash_points import reached
+from crawler.worker.attempts import AttemptNotes
 from crawler.worker.before_page import Hosts, Means
 from crawler.worker.cookie_walls import CookieWalls
 from crawler.worker.outcomes import Committable, Deferred, Failed

@@ -7,117 +7,36 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from crawler.archive.history import Attempt, Became, HistoryWriter
+from crawler.archive.history import HistoryWriter
 from crawler.archive.index_writer import IndexWriter
 from crawler.archive.inflight_log import InflightLog
 from crawler.archive.items import ItemWriter
 from crawler.archive.told_log import ToldLog
 from crawler.archive.warc import payload_digest
 from crawler.archive.warc_writer import WarcWriter
-from crawler.errors import ArchiveError, EngineError, NoRoomError
+from crawler.errors import EngineError, NoRoomError
 from crawler.frontier.owner import Frontier
-from crawler.model import Claim, CommitEntry, Followed, ItemsLocation, Response, WarcLocation
+from crawler.model import CommitEntry, Followed, ItemsLocation, Response, WarcLocation
 from crawler.redaction import bears_login
-from crawler.runtime.process import monotonic_ms, reached, tick, wall_s
+from crawler.runtime.clocks import monotonic_ms
+from crawler.runtime.crash_points import reached
+from crawler.runtime.ticks import tick
 from crawler.settings import ArchiveSettings
 from crawler.web.fetcher import KEPT_OUT
-from crawler.worker import url_lines
 from crawler.worker.disk_room import DiskRoom
 from crawler.worker.internal_errors import ContentSteps
-from crawler.worker.outcomes import Committable, Failed, Outcome, Refused
+from crawler.worker.outcomes import Committable
 from crawler.worker.work import Work
 
 log = logging.getLogger(__name__)
 
 
-# The history of attempts: one record for each, written when its outcome is known, and a line of -v.
-
 DETAIL_MAX = 200  # characters
 WRITE_EVERY_S = 1.0  # a killed process loses this much
-
-
-class AttemptNotes:
-    """Notes the attempts of one session."""
-
-    def __init__(self, writer: HistoryWriter, *, node: str, session: str) -> None:
-        self._writer = writer
-        self.node = node
-        self.session = session
-
-    def accepted(self, outcome: Outcome) -> None:
-        """The engine accepted this outcome. A deferral is not an attempt."""
-        url_lines.accepted(outcome)
-        if isinstance(outcome, Committable):
-            self._note(outcome.claim, Became.COMMITTED, **_of_response(outcome))
-        elif isinstance(outcome, Failed):
-            became = Became.RETRY if outcome.retry_in_ms >= 0 else Became.DEAD
-            self._note(outcome.claim, became, is_attempt=outcome.is_attempt, **_of_failure(outcome))
-        elif isinstance(outcome, Refused):
-            self._note(outcome.claim, Became.REFUSED, is_attempt=False, **_of_refusal(outcome))
-
-    def lost(self, outcome: Outcome) -> None:
-        """The engine rejected the outcome: another session had the claim by then, or it had ended."""
-        url_lines.lost(outcome)
-        if isinstance(outcome, Committable):
-            self._note(outcome.claim, Became.LOST, lost=_now(), **_of_response(outcome))
-        elif isinstance(outcome, Failed):
-            self._note(outcome.claim, Became.LOST, is_attempt=outcome.is_attempt, lost=_now(), **_of_failure(outcome))
-        elif isinstance(outcome, Refused):
-            self._note(outcome.claim, Became.LOST, is_attempt=False, lost=_now(), **_of_refusal(outcome))
-
-    def cut_off(self, claim: Claim, started_at: float) -> None:
-        """A request that was started has no outcome: it was cut off, or the lease was gone at its end."""
-        self._note(claim, Became.LOST, started=round(started_at, 3), lost=_now())
-
-    async def run(self) -> None:
-        """Write the notes to disk until cancelled. They are for people: a full disk does not stop the crawl."""
-        while True:
-            await tick(WRITE_EVERY_S)
-            try:
-                if self._writer.has_any:
-                    await asyncio.to_thread(self._writer.write)
-            except ArchiveError as error:
-                log.warning("history.not_written", extra={"error": str(error)})
-
-    def _note(self, claim: Claim, became: Became, *, is_attempt: bool = True, **known: Any) -> None:
-        self._writer.add(
-            Attempt(
-                url=claim.url, fp=claim.fingerprint, domain=claim.domain, attempt=claim.attempts + is_attempt,
-                became=became, node=self.node, session=self.session, epoch=claim.epoch,
-                queued=claim.queued_at, claimed=round(claim.claimed_at, 3), **known,
-            )
-        )  # fmt: skip
-
-
-def _of_response(outcome: Committable) -> dict[str, Any]:
-    response = outcome.response
-    return {
-        "started": round(response.started_at, 3),
-        "finished": round(outcome.finished_at, 3),
-        "http_status": response.status,
-    }
-
-
-def _of_failure(outcome: Failed) -> dict[str, Any]:
-    return {
-        "started": round(outcome.started_at, 3),
-        "failed": round(outcome.failed_at, 3),
-        "kind": str(outcome.kind),
-        "detail": outcome.detail[:DETAIL_MAX],
-    }
-
-
-def _of_refusal(outcome: Refused) -> dict[str, Any]:
-    return {"refused": round(outcome.refused_at, 3), "kind": str(outcome.reason)}
-
-
-def _now() -> float:
-    return round(wall_s(), 3)
 
 
 DRAIN_EVERY_S = 0.5

@@ -21,11 +21,12 @@ from crawler.model import (
 )
 from crawler.rules.pace import TICK_MS
 from crawler.rules.urls import origin_of
-from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, reached, wall_s
+from crawler.runtime.clocks import ENGINE_PAUSE_S, monotonic_ms, wall_s
+from crawler.runtime.crash_points import reached
 from crawler.web.fetcher import Fetcher
 from crawler.worker import url_lines
 from crawler.worker.address_limit import AddressLimiter
-from crawler.worker.archive import AttemptNotes
+from crawler.worker.attempts import AttemptNotes
 from crawler.worker.counters import LastError
 from crawler.worker.handle import HandlerStage
 from crawler.worker.login import BODY_BYTES_MAX as LOGIN_BYTES_MAX

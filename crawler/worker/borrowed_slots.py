@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from crawler.errors import EngineError
 from crawler.frontier.leases import SlotQueue, SlotRequest
 from crawler.frontier.owner import Frontier
-from crawler.runtime.process import monotonic_ms
+from crawler.runtime.clocks import monotonic_ms
 
 COMMAND_PATIENCE_MS = 30_000  # of commands, for a slot on the clock of a host
 POLL_MS_MAX = 1_000  # an owner reserves a queue for 2.5 s for the waiter

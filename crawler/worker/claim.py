@@ -14,7 +14,9 @@ from crawler.errors import EngineError
 from crawler.frontier.messages import ClaimReply, FetchQuota
 from crawler.frontier.owner import ClaimRequest, Fence, Frontier
 from crawler.frontier.record import Keys
-from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, reached, until_set, until_tick, wall_s
+from crawler.runtime.clocks import ENGINE_PAUSE_S, monotonic_ms, wall_s
+from crawler.runtime.crash_points import reached
+from crawler.runtime.ticks import until_set, until_tick
 from crawler.settings import Settings
 from crawler.worker.work import Work
 

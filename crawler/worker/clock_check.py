@@ -5,11 +5,8 @@ import logging
 
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError, EngineDown, EngineError
-from crawler.runtime.process import (
-    monotonic_ms,
-    wall_s,
-)
-from crawler.terminal.text import duration
+from crawler.runtime.clocks import monotonic_ms, wall_s
+from crawler.terminal.words import duration
 
 log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from crawler.frontier.stats import (
     UNCHANGED,
     lost_of,
 )
-from crawler.membership.ownership import HeldPartitions
+from crawler.membership.held import HeldPartitions
 from crawler.model import (
     ITEMS_DROPPED,
     NO_MEDIA_TYPE,
@@ -42,10 +42,12 @@ from crawler.model import (
     Response,
 )
 from crawler.rules.conditional import head_digest
-from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, reached, wall_s
+from crawler.runtime.clocks import ENGINE_PAUSE_S, monotonic_ms, wall_s
+from crawler.runtime.crash_points import reached
 from crawler.settings import ArchiveSettings
-from crawler.terminal.text import failure_reason
-from crawler.worker.archive import ArchiveStage, AttemptNotes, Placed
+from crawler.terminal.words import failure_reason
+from crawler.worker.archive import ArchiveStage, Placed
+from crawler.worker.attempts import AttemptNotes
 from crawler.worker.counters import LastError
 from crawler.worker.hooks import Hooks
 from crawler.worker.internal_errors import ContentSteps, InternalErrors

@@ -15,7 +15,7 @@ from crawler.content.html import redirect_target
 from crawler.model import REDIRECTS, Claim, Response
 from crawler.rules.cookies import Jar
 from crawler.rules.urls import origin_of
-from crawler.runtime.process import wall_s
+from crawler.runtime.clocks import wall_s
 from crawler.worker.page_requests import Answered, Step
 
 BYTES_MAX = 6144  # of the cookies of one chain: room for one as long as may be, with its host and path

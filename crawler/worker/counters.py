@@ -10,8 +10,8 @@ from crawler.errors import InvariantError
 from crawler.frontier.operator import Overrides
 from crawler.model import Claim, FailureKind
 from crawler.rules.shapes import ShapeWatch
-from crawler.runtime.process import monotonic_ms, wall_s
-from crawler.terminal.text import failure_reason
+from crawler.runtime.clocks import monotonic_ms, wall_s
+from crawler.terminal.words import failure_reason
 
 ANY_NUMBER = sys.maxsize
 ERROR_MAX = 120  # characters

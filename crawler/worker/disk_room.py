@@ -15,7 +15,7 @@ from crawler import disk_sync
 from crawler.archive.appender import write_all
 from crawler.archive.folder import NO_ROOM, UNKNOWN, open_private
 from crawler.errors import NoRoomError
-from crawler.runtime.process import monotonic_ms
+from crawler.runtime.clocks import monotonic_ms
 from crawler.settings import ArchiveSettings
 from crawler.worker.counters import Counters
 from crawler.worker.work import DuePartitions

@@ -28,7 +28,9 @@ from crawler.rules.cookies import Jar
 from crawler.rules.origin_health import HostAction
 from crawler.rules.poison import CrashAction
 from crawler.rules.urls import origin_of
-from crawler.runtime.process import monotonic_ms, reached, tick, wall_s
+from crawler.runtime.clocks import monotonic_ms, wall_s
+from crawler.runtime.crash_points import reached
+from crawler.runtime.ticks import tick
 from crawler.settings import Settings
 from crawler.worker.address_limit import LATE_S, PROMPT_MS, SLOW, Kind, Reached, Reaching, SlowHosts, address_of
 from crawler.worker.answers import Answers, attempt_failed, delivered

@@ -16,7 +16,7 @@ from crawler.frontier.record import CrawlRecord, Crawls, PartitionCount
 from crawler.frontier.runs import Runs
 from crawler.rules.finish import Pass, is_finished
 from crawler.rules.membership import COMMANDS, declared
-from crawler.runtime.process import monotonic_ms
+from crawler.runtime.clocks import monotonic_ms
 from crawler.worker.archive import ArchiveStage
 from crawler.worker.retelling import all_told
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from crawler.engine.server import Change
 from crawler.errors import EngineError
 from crawler.frontier.record import CrawlRecord, Crawls
-from crawler.runtime.process import tick
+from crawler.runtime.ticks import tick
 from crawler.worker.overrides import OverrideFollower
 from crawler.worker.router import Router
 

@@ -24,7 +24,7 @@ from crawler.media_type import declared_type, is_html
 from crawler.model import PLAIN, Claim, ParsedPage, Request, Response
 from crawler.redaction import learned
 from crawler.rules.sites import SiteRules
-from crawler.runtime.process import Loop
+from crawler.runtime.tasks import Loop
 from crawler.settings import Settings
 from crawler.worker.handler_worker import HandlerAnswer, HandlerRequest
 from crawler.worker.hooks import DomainsDone, Hooks

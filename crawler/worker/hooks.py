@@ -20,7 +20,8 @@ from crawler.handlers.run import call_asynchronous, call_plain
 from crawler.handlers.tasks import CodeFailure
 from crawler.handlers.threads import Threads
 from crawler.model import Failure
-from crawler.runtime.process import ENGINE_PAUSE_S, tick
+from crawler.runtime.clocks import ENGINE_PAUSE_S
+from crawler.runtime.ticks import tick
 from crawler.worker.outcomes import Committable, Failed, Outcome, Refused
 
 log = logging.getLogger(__name__)

@@ -19,21 +19,16 @@ from crawler.errors import CrawlerError, EngineError
 from crawler.frontier.jobs import Changed, Jobs, StoredJob
 from crawler.frontier.owner import Fence
 from crawler.frontier.runs import Runs
-from crawler.membership.ownership import HeldPartitions
+from crawler.membership.held import HeldPartitions
 from crawler.rules.finish import RunPass, is_run_finished
 from crawler.rules.job_plan import DEFAULTS, Plan, RunResult, ended, undecided
 from crawler.rules.job_runs import ENDED, URLS, RunCounts, RunRecord, job_of, reached, total_of, with_limits
 from crawler.rules.jobs import JobSpec
-from crawler.runtime.process import (
-    ENGINE_PAUSE_S,
-    Gate,
-    Loop,
-    monotonic_ms,
-    open_gate,
-    until_set,
-)
+from crawler.runtime.clocks import ENGINE_PAUSE_S, monotonic_ms
+from crawler.runtime.tasks import Gate, Loop, open_gate
+from crawler.runtime.ticks import until_set
 from crawler.settings.schema import JobSettings
-from crawler.terminal.text import counted
+from crawler.terminal.words import counted
 from crawler.worker.clock_check import ClockCheck
 
 log = logging.getLogger(__name__)

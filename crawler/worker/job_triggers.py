@@ -12,17 +12,11 @@ from collections.abc import Callable, Sequence
 from crawler.errors import EngineError
 from crawler.frontier.jobs import Jobs, StoredJob
 from crawler.frontier.owner import Fence
-from crawler.membership.ownership import HeldPartitions
+from crawler.membership.held import HeldPartitions
 from crawler.rules.job_plan import DEFAULTS, Plan, plan
-from crawler.runtime.process import (
-    Gate,
-    monotonic_ms,
-    open_gate,
-    tick,
-    until_set,
-    until_tick,
-    wall_s,
-)
+from crawler.runtime.clocks import monotonic_ms, wall_s
+from crawler.runtime.tasks import Gate, open_gate
+from crawler.runtime.ticks import tick, until_set, until_tick
 from crawler.settings.schema import JobSettings
 
 log = logging.getLogger(__name__)

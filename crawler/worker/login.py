@@ -33,7 +33,8 @@ from crawler.rules.logins import is_login_page, why_no_password, why_no_redirect
 from crawler.rules.places import registrable_domain
 from crawler.rules.requests import becomes_get, redirected
 from crawler.rules.urls import host_of, origin_of
-from crawler.runtime.process import monotonic_ms, reached
+from crawler.runtime.clocks import monotonic_ms
+from crawler.runtime.crash_points import reached
 from crawler.worker.login_plans import LoginPlan
 from crawler.worker.parse import PageParser, ParseKilledError
 from crawler.worker.session_loss import NOTHING, Fate, Seen, SessionLosses, Sight, Watch

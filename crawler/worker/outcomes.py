@@ -11,7 +11,7 @@ from crawler.handlers.page_run import NOTHING_HANDLED, Handled
 from crawler.handlers.tasks import storable
 from crawler.model import Candidate, Claim, FailureKind, ParsedPage, Response
 from crawler.redaction import redact
-from crawler.runtime.process import wall_s
+from crawler.runtime.clocks import wall_s
 
 
 class NotEntitledError(Exception):

@@ -15,7 +15,7 @@ from crawler.archive.earlier_pages import EarlierPage
 from crawler.frontier.owner import Settlement
 from crawler.model import Claim, FetchResult, Response
 from crawler.rules.cookies import Jar
-from crawler.runtime.process import monotonic_ms
+from crawler.runtime.clocks import monotonic_ms
 from crawler.worker.schedule import QueueSlot
 from crawler.worker.sessions import Session
 

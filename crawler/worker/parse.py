@@ -24,7 +24,7 @@ from crawler.model import LINK_RULES, ParsedPage, Response
 from crawler.rules.places import registrable_domain
 from crawler.rules.urls import BYTES_MAX as URL_BYTES_MAX
 from crawler.rules.urls import JoinCache, host_of
-from crawler.runtime.process import cpu_ms
+from crawler.runtime.clocks import cpu_ms
 from crawler.settings import Settings
 from crawler.worker.processes import WorkerDiedError, WorkerPool, WorkerProcess
 from crawler.worker.secret_urls import without_secrets

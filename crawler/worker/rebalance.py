@@ -11,7 +11,8 @@ from crawler.engine.client import Call
 from crawler.errors import EngineError
 from crawler.frontier.owner import Aside, Fence, Frontier, Settlement
 from crawler.model import AckOutcome, Claim
-from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, tick
+from crawler.runtime.clocks import ENGINE_PAUSE_S, monotonic_ms
+from crawler.runtime.ticks import tick
 from crawler.settings import FrontierSettings
 from crawler.worker.archive import ArchiveStage
 from crawler.worker.response_policy import Recall

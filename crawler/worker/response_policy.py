@@ -19,7 +19,7 @@ from crawler.rules.health import decide, failure_of, is_unreadable, jitter_of
 from crawler.rules.origin_health import AGAINST, GOOD, HostAction, HostHealth, HostHealthRules
 from crawler.rules.pace import UNMEASURED, adapt, recovered, slowed, wait_ms
 from crawler.rules.urls import origin_of
-from crawler.runtime.process import monotonic_ms
+from crawler.runtime.clocks import monotonic_ms
 from crawler.settings import Settings
 from crawler.worker.outcomes import Failed
 from crawler.worker.robots_reader import RobotsResult

@@ -22,7 +22,8 @@ from crawler.frontier.owner import Frontier
 from crawler.frontier.runs import Runs
 from crawler.model import AddOutcome
 from crawler.rules.membership import COMMANDS, declared
-from crawler.runtime.process import ENGINE_PAUSE_S, tick
+from crawler.runtime.clocks import ENGINE_PAUSE_S
+from crawler.runtime.ticks import tick
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import msgspec
 from crawler.frontier.owner import Frontier
 from crawler.model import NOT_ALLOWED, FailureKind, FetchResult
 from crawler.rules.robots import ALLOW_ALL, RobotsRules, SharedRobots, is_cut_at_limit, policy_of
-from crawler.runtime.process import monotonic_ms, wall_s
+from crawler.runtime.clocks import monotonic_ms, wall_s
 from crawler.settings import Settings
 
 CACHED_ORIGINS_MAX = 50_000

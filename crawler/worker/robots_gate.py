@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from crawler.errors import EngineError
 from crawler.frontier.operator import Overrides
 from crawler.frontier.owner import Frontier, Settlement
-from crawler.membership.ownership import HeldPartitions
+from crawler.membership.held import HeldPartitions
 from crawler.model import Claim
 from crawler.rules.pace import delay_ms
 from crawler.rules.sites import of_queues

@@ -14,9 +14,9 @@ import msgspec
 from crawler.content.html import redirect_target
 from crawler.model import OURS, REDIRECTS, Failure, FetchResult
 from crawler.rules.urls import origin_of
-from crawler.runtime.process import monotonic_ms
+from crawler.runtime.clocks import monotonic_ms
+from crawler.web.connection import IDLE
 from crawler.web.fetcher import Fetcher
-from crawler.web.in_flight import IDLE
 from crawler.worker.borrowed_slots import POLL_MS_MAX, BorrowedSlot, SlotBorrower
 from crawler.worker.robots_cache import RobotsCache, RobotsEntry
 

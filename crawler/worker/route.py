@@ -14,7 +14,8 @@ from crawler.frontier.owner import Frontier
 from crawler.frontier.record import Crawls
 from crawler.model import SITEMAP, AddOutcome, Candidate, Claim
 from crawler.rules.introductions import Introductions, cost
-from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, retry_until_answered
+from crawler.runtime.clocks import ENGINE_PAUSE_S, monotonic_ms
+from crawler.runtime.tasks import retry_until_answered
 from crawler.worker import url_lines
 from crawler.worker.archive import Placed
 from crawler.worker.internal_errors import ContentSteps

@@ -19,7 +19,7 @@ from crawler.rules.scope import ScopeRules, ScopeVerdict, smaller_limit
 from crawler.rules.sites import SiteRules
 from crawler.rules.trap_verdict import Action, TrapRules
 from crawler.rules.traps import NOTHING_LEARNED, TrapState
-from crawler.runtime.process import wall_s
+from crawler.runtime.clocks import wall_s
 from crawler.settings import BudgetSettings, SiteSettings, TrapSettings
 from crawler.worker.recent_urls import RecentUrls
 from crawler.worker.traps_learned import deferral_reason

@@ -15,7 +15,7 @@ from crawler.frontier.runs import ActiveRun, Runs, with_roots
 from crawler.model import Claim
 from crawler.rules.job_runs import URLS, RunRecord, with_limits
 from crawler.rules.scope import ScopeRules
-from crawler.runtime.process import monotonic_ms
+from crawler.runtime.clocks import monotonic_ms
 from crawler.settings.schema import JobSettings
 from crawler.worker.router import Router
 from crawler.worker.traps_learned import TrapMemory

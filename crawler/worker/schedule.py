@@ -17,7 +17,7 @@ from crawler.model import Claim
 from crawler.rules.pace import TICK_MS, UNMEASURED, AdaptiveDelay
 from crawler.rules.places import registrable_domain
 from crawler.rules.turns import FairTurns
-from crawler.runtime.process import monotonic_ms, wall_s
+from crawler.runtime.clocks import monotonic_ms, wall_s
 from crawler.worker.counters import OpenClaims
 
 NOTHING: frozenset[str] = frozenset()

@@ -6,7 +6,9 @@ from collections.abc import Callable, Hashable
 from crawler.errors import EngineError
 from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.series import FINE, Sample, Series
-from crawler.runtime.process import Gate, monotonic_ms, open_gate, tick, wall_s
+from crawler.runtime.clocks import monotonic_ms, wall_s
+from crawler.runtime.tasks import Gate, open_gate
+from crawler.runtime.ticks import tick
 
 CHECK_S = 1.0
 STILL_MS = 60_000  # how long totals are believed that only members could change, who have done nothing

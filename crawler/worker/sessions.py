@@ -18,15 +18,16 @@ import msgspec
 
 from crawler.errors import EngineError, UsageError
 from crawler.frontier.owner import Frontier
-from crawler.membership.ownership import HeldPartitions
+from crawler.membership.held import HeldPartitions
 from crawler.model import AckOutcome, Claim
 from crawler.rules.cookies import Cookie, Jar
 from crawler.rules.patterns import UrlPattern
 from crawler.rules.places import registrable_domain
 from crawler.rules.sites import SiteRules
-from crawler.runtime.process import tick, wall_s
+from crawler.runtime.clocks import wall_s
+from crawler.runtime.ticks import tick
 from crawler.settings import CookieSettings, SiteSettings
-from crawler.terminal.text import counted
+from crawler.terminal.words import counted
 from crawler.worker.outcomes import NotEntitledError
 
 if TYPE_CHECKING:

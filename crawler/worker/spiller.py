@@ -14,7 +14,10 @@ from crawler.engine.client import Engine, Memory
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.codec import split_row
 from crawler.frontier.spilling import NoFiles, Spilling, Stub, Urls, urls_of
-from crawler.runtime.process import Gate, monotonic_ms, open_gate, reached, tick
+from crawler.runtime.clocks import monotonic_ms
+from crawler.runtime.crash_points import reached
+from crawler.runtime.tasks import Gate, open_gate
+from crawler.runtime.ticks import tick
 from crawler.settings import Settings
 from crawler.worker.work import Work
 

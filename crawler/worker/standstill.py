@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from crawler.model import Claim
-from crawler.runtime.process import tick
+from crawler.runtime.ticks import tick
 from crawler.worker.work import Work
 
 LOOK_S = 0.1  # while it waits for what is open

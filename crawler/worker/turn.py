@@ -13,12 +13,12 @@ import msgspec
 from crawler.archive.inflight_log import InflightMark
 from crawler.errors import EngineError, InvariantError
 from crawler.frontier.owner import Settlement
-from crawler.membership.ownership import HeldPartitions
+from crawler.membership.held import HeldPartitions
 from crawler.model import Claim, Request
 from crawler.rules.pace import TICK_MS
 from crawler.rules.poison import crash_action_of
 from crawler.rules.urls import origin_of
-from crawler.runtime.process import ENGINE_PAUSE_S
+from crawler.runtime.clocks import ENGINE_PAUSE_S
 from crawler.worker.counters import OpenClaims
 from crawler.worker.internal_errors import InternalErrors
 from crawler.worker.outcomes import Failed, Outcome

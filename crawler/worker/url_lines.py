@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from crawler.model import Candidate, FailureKind, RefusalReason
 from crawler.runtime.log_files import url_log
-from crawler.terminal.text import counted, duration, failure_reason, number, size
+from crawler.terminal.words import counted, duration, failure_reason, number, size
 from crawler.worker.outcomes import Committable, Failed, Outcome, Refused
 from crawler.worker.robots_reader import RobotsResult
 from crawler.worker.runs_known import ENDED

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from crawler.archive.folder import UNKNOWN, free_bytes
-from crawler.runtime.process import monotonic_ms, process_cpu_s, tick, until_tick
+from crawler.runtime.clocks import monotonic_ms, process_cpu_s
+from crawler.runtime.ticks import tick, until_tick
 
 WINDOW_MS = 30_000  # scrapes are 15 or 30 s apart: each sees what happened since the last one
 LOOP_EVERY_S = 0.2

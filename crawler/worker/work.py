@@ -9,11 +9,11 @@ from typing import Self
 import msgspec
 
 from crawler.frontier.messages import QueueBatch
-from crawler.membership.ownership import HeldPartitions
+from crawler.membership.held import HeldPartitions
 from crawler.model import CommitEntry
 from crawler.rules.sites import of_queues
 from crawler.rules.turns import FairTurns
-from crawler.runtime.process import monotonic_ms
+from crawler.runtime.clocks import monotonic_ms
 from crawler.settings import Settings
 from crawler.worker.activity import Activity
 from crawler.worker.counters import Counters, OpenClaims

@@ -21,9 +21,9 @@ from crawler.frontier.leases import Acquired, Leases
 from crawler.frontier.owner import Frontier
 from crawler.frontier.record import Keys
 from crawler.frontier.runs import Runs
-from crawler.membership.ownership import HeldPartitions
+from crawler.membership.held import HeldPartitions
 from crawler.rules.job_runs import RunCounts, RunRecord
-from crawler.runtime.process import monotonic_ms
+from crawler.runtime.clocks import monotonic_ms
 from crawler.settings import Settings
 from crawler.worker.job_runs import JobStore
 from tests.simulation.clocks import EPOCH_NS

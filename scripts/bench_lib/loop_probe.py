@@ -41,12 +41,12 @@ def _scheduled() -> tuple[float, float]:
 
 
 def main() -> int:
-    from crawler.cli import event_loop
+    from crawler.cli import run_async as module
     from crawler.cli.main import main as command
 
     file, ticks = Path(sys.argv[1]), list[Tick]()
-    run_async = event_loop.run_async
-    event_loop.run_async = lambda work, **how: run_async(_probed(work, ticks), **how)
+    run_async = module.run_async
+    module.run_async = lambda work, **how: run_async(_probed(work, ticks), **how)
     try:
         return command(sys.argv[2:])
     finally:

@@ -20,7 +20,8 @@ from itertools import cycle, islice
 from crawler.rules import ring as ring_module
 from crawler.rules.places import partition_of
 from crawler.rules.ring import Ring, build, moves, share_changed
-from crawler.terminal.text import size, table
+from crawler.terminal.tables import table
+from crawler.terminal.words import size
 from scripts.bench_lib import arguments
 
 PARTITIONS_MAX = 16384  # what settings allow

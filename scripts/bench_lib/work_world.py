@@ -22,7 +22,7 @@ from crawler.crawl import build, opening
 from crawler.crawl.url_input import GivenUrl
 from crawler.frontier import record
 from crawler.membership import node_names
-from crawler.runtime.process import PHASE
+from crawler.runtime.ticks import PHASE
 from crawler.settings import Settings, load
 from crawler.worker import parse, vitals
 from scripts.bench_lib.work_pages import Answer, FixedWeb

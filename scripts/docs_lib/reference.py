@@ -14,7 +14,7 @@ import crawler
 from crawler import testing
 from crawler.cli.main import EXIT_CODES, parser
 from crawler.frontier.states import BOOKS, MOVES, State
-from crawler.settings.load import sections
+from crawler.settings.described import sections
 from crawler.settings.removed import REMOVED
 
 ROOT = Path(__file__).parents[2]

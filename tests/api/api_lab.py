@@ -10,7 +10,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from crawler.api import events
+from crawler.api import event_hub
 from crawler.api.front import PLAIN, Front, listen
 from crawler.api.problem import Limits
 from crawler.api.server import Listening, serving
@@ -79,8 +79,8 @@ class CountedReads:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        self._overview = events.overview_with_losses
-        monkeypatch.setattr(events, "overview_with_losses", self._read)
+        self._overview = event_hub.overview_with_losses
+        monkeypatch.setattr(event_hub, "overview_with_losses", self._read)
 
     async def _read(self, crawl: OpenCrawl) -> Overview:
         self.count += 1

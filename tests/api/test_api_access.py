@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawler.api import app
-from crawler.api.front import Front, listen, trusted_proxies
+from crawler.api import route
+from crawler.api.front import Front, listen
 from crawler.api.problem import Limits
+from crawler.api.proxies import trusted_proxies
 from crawler.api.routes import ROUTES
 from crawler.api.server import check_tokens
 from crawler.errors import ConflictError, EngineDown, UsageError
@@ -453,13 +454,13 @@ async def test_a_token_revoked_while_its_body_comes_changes_nothing(
 ) -> None:
     monkeypatch.setattr("crawler.api.access.TOKENS_READ_EVERY_S", 0.0)
 
-    is_admitted, read_body = asyncio.Event(), app.read_body
+    is_admitted, read_body = asyncio.Event(), route.read_body
 
     async def reading(*arguments: Any) -> bytes:
         is_admitted.set()
         return await read_body(*arguments)
 
-    monkeypatch.setattr(app, "read_body", reading)
+    monkeypatch.setattr(route, "read_body", reading)
 
     async def body() -> AsyncIterator[bytes]:
         yield b"{"
@@ -474,7 +475,7 @@ async def test_a_token_revoked_while_its_body_comes_changes_nothing(
 
 async def test_a_browsers_session_that_ended_ends_its_streams(api: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crawler.api.access.TOKENS_READ_EVERY_S", 0.01)
-    monkeypatch.setattr("crawler.api.access.SESSIONS_MAX", 1)
+    monkeypatch.setattr("crawler.api.browser_sessions.SESSIONS_MAX", 1)
     async with asyncio.timeout(PATIENCE_S):
         response = await api.http.get(api.url("/v1/events"), headers={"Cookie": await cookie_of(api)})
         assert (await response.content.readline()).startswith(b"id: ")

@@ -11,8 +11,8 @@ import aiohttp
 import msgspec
 import pytest
 
-from crawler.api import events as events_module
-from crawler.api.events import Place
+from crawler.api import event_hub as events_module
+from crawler.api.event_hub import Place
 from crawler.api.problem import Limits
 from crawler.frontier.leases import Takeover, Takeovers
 from crawler.frontier.operator_log import Actor, Via

@@ -13,7 +13,7 @@ from crawler.frontier.operator_log import Actor, Via
 from crawler.frontier.owner import Fence
 from crawler.rules.job_plan import Plan, RunResult, ended, plan
 from crawler.rules.jobs import Row, State
-from crawler.runtime.process import wall_s
+from crawler.runtime.clocks import wall_s
 from crawler.views.users import set_weight
 from tests.api.api_lab import PROBLEM, Served
 from tests.api.scraped_crawl import values_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from crawler.api.problem import Limits
-from crawler.cli.event_loop import raise_file_limit
+from crawler.cli.run_async import raise_file_limit
 from tests.api.api_lab import CountedReads, served
 from tests.support.engine import Engine
 from tests.support.patience import PATIENCE_S

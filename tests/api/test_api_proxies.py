@@ -8,8 +8,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from crawler.api.front import Front, listening_at, trusted_proxies
+from crawler.api.front import Front, listening_at
 from crawler.api.problem import Limits
+from crawler.api.proxies import trusted_proxies
 from crawler.api.routes import ROUTES
 from crawler.api.server import serving
 from crawler.frontier.api_tokens import Role

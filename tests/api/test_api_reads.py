@@ -180,14 +180,14 @@ async def test_the_server_outlives_its_engine(tmp_path: Path, monkeypatch: pytes
                 assert (status, headers["Retry-After"].isdigit()) == (503, True), path
                 checked(found, 503)
             assert (await api.get("/healthz"))[0] == 200
-            monkeypatch.setattr("crawler.api.events.RELOAD_EVERY_S", 0.0)
+            monkeypatch.setattr("crawler.api.live_crawl.RELOAD_EVERY_S", 0.0)
             assert b'crawler_engine_up{crawl="main"} 0.0' in (await api.get("/metrics", Cookie=cookie))[1]
 
 
 async def test_a_crawl_that_the_engine_lost_is_503_with_what_to_do(
     api: Served, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crawler.api.events.RELOAD_EVERY_S", 0.0)
+    monkeypatch.setattr("crawler.api.live_crawl.RELOAD_EVERY_S", 0.0)
     engine.flush()
     for path in ("/v1/overview", "/v1/domains", "/readyz"):
         checked((await api.get(path))[1], 503, "crawler rebuild")

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from crawler.api.problem import Limits, Places, ProblemError, Turns
+from crawler.api.places import Places, Turns
+from crawler.api.problem import Limits, ProblemError
 from crawler.frontier.api_answers import ANSWERS_MAX
 from crawler.frontier.api_tokens import Role
 from crawler.frontier.operator_log import ENTRIES_MAX, Actor, Via

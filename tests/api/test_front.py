@@ -9,20 +9,9 @@ from pathlib import Path
 import pytest
 from multidict import CIMultiDict
 
-from crawler.api.front import (
-    Front,
-    Source,
-    host_name,
-    is_ours,
-    listen_place,
-    listening_at,
-    path_prefix,
-    proxy_header,
-    reachable,
-    shown,
-    source_of,
-    trusted_proxies,
-)
+from crawler.api.front import Front, Source, listen_place, listening_at, reachable, shown, source_of
+from crawler.api.host_names import host_name, is_ours
+from crawler.api.proxies import path_prefix, proxy_header, trusted_proxies
 from crawler.errors import ConflictError, UsageError
 
 # Client addresses: (peer, trusted, X-Forwarded-For lines, client)

@@ -17,8 +17,8 @@ from crawler.frontier.members import Member
 from crawler.frontier.operator_log import Actor, Via
 from crawler.rules.job_text import JobPatch
 from crawler.tui.app import TopApp
+from crawler.tui.detail import DetailView
 from crawler.tui.source import CrawlSource
-from crawler.tui.views import DetailView
 from crawler.views import jobs, operator
 from tests.api.api_lab import Served, served
 from tests.support.chromium import chromium, needs_chromium

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from crawler.api.events import KEPT_MAX, SharedAnswers
+from crawler.api.shared_answers import KEPT_MAX, SharedAnswers
 
 
 async def test_all_who_ask_meanwhile_share_one_answer() -> None:

@@ -18,7 +18,7 @@ from crawler.archive.journals import Journal
 from crawler.archive.seed_journal import SeedLine
 from crawler.archive.session_locks import SessionLock
 from crawler.audit import judge_frontier
-from crawler.cli import folder
+from crawler.cli import audit as audit_command
 from crawler.cli.main import main
 from tests.archive.archive_samples import response, writer_in
 from tests.cli.audit_lab import Kept, Spoiled, add_roots, fingerprint, kept_crawl, rewritten
@@ -66,7 +66,7 @@ def test_an_audit_tells_how_far_it_is_in_each_part(
     crawl: Spoiled, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     meter = HeardMeter()
-    monkeypatch.setattr(folder, "progress", lambda **_: contextlib.nullcontext(meter))
+    monkeypatch.setattr(audit_command, "progress", lambda **_: contextlib.nullcontext(meter))
     code, report = crawl.audit(capsys)
     assert code == 0
     assert [part.what for part in meter.parts] == [

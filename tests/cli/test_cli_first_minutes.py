@@ -14,7 +14,7 @@ import pytest
 
 from crawler.crawl import url_files, url_input
 from crawler.errors import InvalidUrl
-from crawler.terminal.text import program
+from crawler.terminal.words import program
 from tests.cli.cli_lab import HOST, QUICK, crawler, exit_code, in_process, page, small
 from tests.support.engine import Engine, running_engine
 from tests.support.patience import PATIENCE_S

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from crawler.cli.setup import USUAL, settings_text
+from crawler.cli.init import USUAL, settings_text
 from crawler.settings import Settings
 from tests.cli.cli_lab import HOST, QUICK, crawler, in_process, page
 from tests.support.processes import Nursery

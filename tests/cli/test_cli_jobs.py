@@ -15,7 +15,7 @@ from crawler.cli.main import main
 from crawler.crawl.opening import open_crawl
 from crawler.rules.job_plan import Plan
 from crawler.rules.jobs import Row, State
-from crawler.runtime.process import wall_s
+from crawler.runtime.clocks import wall_s
 from crawler.settings import load
 from crawler.views.job_lines import history_table
 from crawler.views.job_view import history_row

@@ -1,4 +1,4 @@
-"""All that commands print leaves through terminal/text.py: no text of a site can control the terminal."""
+"""All that commands print leaves through terminal/output.py: no text of a site can control the terminal."""
 
 import ast
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import crawler
-from crawler.terminal import text
+from crawler.terminal import output
 
 ROOT = Path(crawler.__file__).parent
 PARTS = ("cli", "tui", "views", "audit", "recovery", "crawl", "supervisor")
@@ -20,8 +20,8 @@ MAY_HAVE_A_STREAM = {
 }  # which print by the helper, or clean themselves
 # Cleans; draws with rich, of cleaned text; has no file left to import the helper from, and says nothing of others.
 PRINTS_ITSELF = {
-    ("dev.py", "_print"),
-    ("overview.py", "LiveView"),
+    ("shell.py", "_print"),
+    ("live.py", "LiveView"),
     ("main.py", "_report_files"),
     ("main.py", "_report_full_disk"),
 }
@@ -64,5 +64,5 @@ def test_a_line_that_prints_past_the_helper_is_found(line: str) -> None:
 
 def test_a_terminal_that_lacks_a_character_shows_an_escape(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with (tmp_path / "out").open("w", encoding="ascii") as stream:
-        text.out("ü 漢\x1b", stream=stream)
+        output.out("ü 漢\x1b", stream=stream)
     assert (tmp_path / "out").read_text() == "\\xfc \\u6f22\\x1b\n"

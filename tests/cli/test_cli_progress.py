@@ -22,8 +22,8 @@ from crawler.outputs.export import export
 from crawler.outputs.opening import targets_of
 from crawler.outputs.records import Pages
 from crawler.terminal import progress as shown
+from crawler.terminal.output import say
 from crawler.terminal.progress import Bar, Lines, Part, drawn, told
-from crawler.terminal.text import say
 from tests.archive.archive_samples import entry, folder_in
 from tests.support.heard_meter import HeardMeter
 from tests.testing.recorded_lab import Writer

@@ -14,7 +14,7 @@ from crawler.archive.index_writer import replace_segment
 from crawler.archive.session_locks import SessionLock
 from crawler.cli.main import main
 from crawler.rules.job_runs import RunRecord, RunSpec, home_of, run_id
-from crawler.runtime.process import VARIABLE
+from crawler.runtime.crash_points import VARIABLE
 from tests.cli.cli_lab import HOST, crawler, small_site
 from tests.cli.operate_lab import Lab
 from tests.crawl.harness import entries_of

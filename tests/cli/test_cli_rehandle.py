@@ -10,7 +10,7 @@ import pytest
 from crawler.archive.folder import open_existing
 from crawler.archive.index_reader import IndexReader
 from crawler.archive.items import ItemReader
-from crawler.runtime.process import VARIABLE
+from crawler.runtime.crash_points import VARIABLE
 from tests.cli.cli_lab import HOST, QUICK, SMALL_PAGES, Ran, crawler, forget_apps, in_process, page, small_site
 from tests.support.processes import Nursery
 from tests.support.serving import Site, serve_resources

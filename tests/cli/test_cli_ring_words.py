@@ -3,7 +3,7 @@
 import pytest
 
 from crawler.errors import UsageError
-from crawler.terminal.text import by_number
+from crawler.terminal.words import by_number
 from crawler.views.shares import changed
 
 NOW = {"web-1": 1, "web-2": 1, "web-10": 2}

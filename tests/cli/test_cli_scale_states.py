@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from crawler.cli.main import main
-from crawler.cli.ring import _text
+from crawler.cli.scale import _text
 from crawler.engine.client import Engine as Client
 from crawler.errors import NotReachedError, UsageError
 from crawler.frontier.record import Keys

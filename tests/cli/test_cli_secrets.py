@@ -106,7 +106,7 @@ def test_a_crash_report_has_no_secret_of_the_settings(
         work.close()
         raise RuntimeError(f"of-the-session user:{SECRET} key-in-the-file from-outside {redis} password-of-engine")
 
-    monkeypatch.setattr("crawler.cli.inspect.run_async", fail)
+    monkeypatch.setattr("crawler.cli.stats.run_async", fail)
     arguments = ["stats", "--redis", redis, "--config", str(config), "--dir", str(tmp_path / "c"), "-v"]
     monkeypatch.setattr(sys, "argv", ["crawler", *arguments])
     assert main(arguments) == 1

@@ -112,7 +112,7 @@ def test_a_kill_of_the_command_ends_the_crawl(programs: Nursery, site: Site, tmp
 SLEEPS = """
 import asyncio, sys, time
 from pathlib import Path
-from crawler.runtime.process import StallWatchdog
+from crawler.runtime.watchdog import StallWatchdog
 
 async def main():
     with StallWatchdog(Path(sys.argv[1]), 0.4):

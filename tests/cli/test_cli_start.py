@@ -43,7 +43,7 @@ line.program()
 GARBAGE = """
 import gc
 from crawler.cli import main as line
-from crawler.cli.event_loop import run_async
+from crawler.cli.run_async import run_async
 async def look(): print(gc.get_threshold()[0])
 def command(*, is_program):
     print(gc.get_threshold()[0])

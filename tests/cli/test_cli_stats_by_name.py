@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from crawler.cli.inspect import _hint_of_more
+from crawler.cli.stats import _hint_of_more
 from tests.cli.cli_lab import in_process
 from tests.faults.instance_lab import wait_until
 from tests.support.engine import running_engine

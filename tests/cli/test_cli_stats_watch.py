@@ -4,9 +4,9 @@ import io
 
 import pytest
 
-from crawler.cli.parse_inspect import SORTS
+from crawler.cli.parse_stats import SORTS
 from crawler.frontier import domain_lists
-from crawler.terminal import text
+from crawler.terminal import output
 
 
 def test_the_command_offers_all_orders_that_there_are() -> None:
@@ -24,15 +24,15 @@ def test_a_terminal_is_repainted_within_its_size(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("sys.stdout", screen)
     monkeypatch.setenv("COLUMNS", "8")
     monkeypatch.setenv("LINES", "3")
-    text.repaint("0123456789\nb\x1b[2J\nc\nd")
+    output.repaint("0123456789\nb\x1b[2J\nc\nd")
     assert screen.getvalue() == "\x1b[H0123456\x1b[K\nb\\x1b[2\x1b[K\n\x1b[J"
 
 
 def test_elsewhere_tables_follow_each_other_with_an_empty_line(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = io.StringIO()
     monkeypatch.setattr("sys.stdout", pipe)
-    text.repaint("a\nb")
-    text.repaint("c")
+    output.repaint("a\nb")
+    output.repaint("c")
     assert pipe.getvalue() == "a\nb\n\nc\n\n"
 
 
@@ -41,6 +41,6 @@ def test_a_message_that_nobody_reads_any_more_is_dropped(monkeypatch: pytest.Mon
         def write(self, _: str) -> int:
             raise BrokenPipeError
 
-    text.say("a line", stream=Gone())
+    output.say("a line", stream=Gone())
     with pytest.raises(BrokenPipeError):  # results: their command ends
-        text.out("a line", stream=Gone())
+        output.out("a line", stream=Gone())

@@ -16,7 +16,7 @@ from crawler.frontier.supervisors import ScaleRequest, SupervisorRecord, Supervi
 from crawler.membership.node_names import host_id
 from crawler.settings import MembershipSettings
 from crawler.supervisor.child import ChildState
-from crawler.supervisor.supervisor import SupervisorControl
+from crawler.supervisor.control import SupervisorControl
 from tests.support.engine import Engine
 from tests.support.patience import PATIENCE_S
 

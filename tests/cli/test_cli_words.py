@@ -11,7 +11,8 @@ import pytest
 
 from crawler.frontier.series import Rates
 from crawler.runtime.log_files import start_logging
-from crawler.terminal.text import counted, duration, facts, rate, shortened, size, table
+from crawler.terminal.tables import facts, shortened, table
+from crawler.terminal.words import counted, duration, rate, size
 from crawler.views.live import PlainLines, Quiet, Shown, summary_line, view_for
 from crawler.views.report import domain_table, named
 from tests.support.views import domain, snapshot

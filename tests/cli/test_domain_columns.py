@@ -3,7 +3,7 @@
 import pytest
 
 from crawler.frontier.series import Rates
-from crawler.terminal.text import fitted
+from crawler.terminal.tables import fitted
 from crawler.views.columns import COLUMNS, NAME_WIDTH_MAX, domain_grid
 from crawler.views.figures import DomainState
 from crawler.views.report import domain_table

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from crawler.cli.session import EngineTrouble
+from crawler.cli.watcher import EngineTrouble
 from crawler.engine.client import Trouble
 from crawler.runtime.log_files import ENGINE_EVENTS, EngineErrorsSeldom
 

@@ -8,8 +8,8 @@ import pytest
 from crawler.frontier.members import Awaited, Awaits, Member
 from crawler.frontier.series import Sample, Samples
 from crawler.rules.shapes import HINT_MS, PAGES_MIN
-from crawler.runtime.process import monotonic_ms
-from crawler.terminal.text import failure_reason
+from crawler.runtime.clocks import monotonic_ms
+from crawler.terminal.words import failure_reason
 from crawler.views.headline import notes, overview_parts, sentence, state_text
 from crawler.views.live import PlainLines, Shown
 from crawler.views.overview import left_s, left_text, stall_text, still_s

@@ -17,7 +17,7 @@ from pathlib import Path
 from crawler.crawl.build import Instance
 from crawler.rules.health import TABLE
 from crawler.settings import RetrySettings
-from crawler.terminal.text import table
+from crawler.terminal.tables import table
 from crawler.worker.outcomes import Committable, Failed, Outcome
 from tests.crawl.harness import crawl, settings_of
 from tests.support.dns_server import NXDOMAIN, SERVFAIL, DnsAnswer, DnsServer

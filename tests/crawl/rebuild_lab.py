@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 from crawler.archive.folder import CrawlFolder, open_or_create
 from crawler.archive.index import to_entry, with_footer
-from crawler.cli.folder import doors_of, entrance
 from crawler.cli.main import main
+from crawler.cli.rebuild import doors_of, entrance
 from crawler.crawl.build import open_instance
 from crawler.crawl.opening import OpenCrawl, make_seeder, open_crawl
 from crawler.crawl.url_input import GivenUrl

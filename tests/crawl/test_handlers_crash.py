@@ -13,7 +13,7 @@ import pytest
 
 from crawler.archive.folder import open_existing
 from crawler.archive.items import ItemReader
-from crawler.runtime.process import VARIABLE
+from crawler.runtime.crash_points import VARIABLE
 from tests.cli.scale_lab import NODES, clean_nursery, crawl, pid_of, status, wait_for_requests, web_for
 from tests.crawl.lab import QUICK, name_server
 from tests.support.processes import nursery

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from crawler.cli.main import main
-from crawler.crawl.imports import SCRAPY_DEFAULTS, KnownUrl, known_in, scrapy_request
+from crawler.crawl.imports import SCRAPY_DEFAULTS, KnownUrl, known_in
+from crawler.crawl.scrapy_redis import scrapy_request
 from crawler.rules.url_list import TWO_URLS
 from tests.crawl.harness import crawl, lab_names
 from tests.crawl.rebuild_lab import WebLab, audit, opened

@@ -15,7 +15,7 @@ from crawler.crawl.build import Instance
 from crawler.crawl.opening import open_crawl
 from crawler.model import FailureKind
 from crawler.rules import outage
-from crawler.runtime.process import OUTAGE
+from crawler.runtime.tasks import OUTAGE
 from crawler.settings import Settings
 from tests.crawl.harness import Crawled, crawl, settings_of
 from tests.support.dns_server import SERVFAIL, DnsAnswer, DnsServer

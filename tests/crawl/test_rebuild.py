@@ -10,7 +10,8 @@ import pytest
 
 from crawler.archive.folder import open_existing
 from crawler.cli.main import main
-from crawler.crawl.opening import holding, make_seeder
+from crawler.crawl.admission import holding
+from crawler.crawl.opening import make_seeder
 from crawler.engine.server import Change, everything
 from crawler.errors import ConflictError, EngineDown, EngineError, UsageError
 from crawler.frontier.members import Member

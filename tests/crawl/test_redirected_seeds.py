@@ -6,7 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from crawler.crawl.opening import bound_of, make_seeder, open_crawl
+from crawler.crawl.admission import bound_of
+from crawler.crawl.opening import make_seeder, open_crawl
 from crawler.frontier.record import record_of
 from crawler.frontier.stats import SEED_LED_AWAY
 from crawler.views.facts import explain

@@ -14,7 +14,7 @@ from crawler.rules.job_plan import Plan
 from crawler.rules.job_runs import RunSpec, run_id
 from crawler.rules.job_text import SchedulePatch
 from crawler.rules.jobs import JobSpec, Outcome, Row, State
-from crawler.runtime.process import wall_s
+from crawler.runtime.clocks import wall_s
 from crawler.views import jobs
 from tests.dashboard.dashboard_lab import HOSTILE, Dashboard, serve_crawl
 from tests.support.processes import nursery

@@ -20,8 +20,9 @@ from crawler.frontier.members import Member, Members
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from crawler.membership.heartbeat import BeatCalls, Heartbeat, SessionLiveness
+from crawler.membership.held import HeldPartitions
 from crawler.membership.node_names import join
-from crawler.membership.ownership import HeldPartitions, Ownership
+from crawler.membership.ownership import Ownership
 from crawler.membership.peers import Peers
 from crawler.rules.ring import build
 from crawler.settings import MembershipSettings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.runtime.process import VARIABLE
+from crawler.runtime.crash_points import VARIABLE
 from crawler.testing import ExampleWeb, serve
 from crawler.testing.example_sites import PASSWORD, TOKEN
 from tests.support.engine import Engine

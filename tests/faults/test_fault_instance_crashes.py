@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from crawler.engine.embedded import EmbeddedEngine
-from crawler.runtime.process import POINTS, VARIABLE
+from crawler.runtime.crash_points import POINTS, VARIABLE
 from tests.crawl.harness import entries_of
 from tests.crawl.lab import name_server
 from tests.faults.instance_lab import (

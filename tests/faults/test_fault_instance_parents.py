@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from crawler.rules.places import partition_of
-from crawler.runtime.process import VARIABLE
+from crawler.runtime.crash_points import VARIABLE
 from tests.crawl.lab import name_server
 from tests.faults.instance_lab import (
     PARTITIONS,

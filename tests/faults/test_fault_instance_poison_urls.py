@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.runtime.process import VARIABLE
+from crawler.runtime.crash_points import VARIABLE
 from tests.crawl.lab import name_server
 from tests.faults.instance_lab import (
     SETTINGS,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.runtime.process import VARIABLE
+from crawler.runtime.crash_points import VARIABLE
 from tests.crawl.harness import entries_of
 from tests.crawl.lab import name_server
 from tests.faults.instance_lab import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.runtime.process import POINTS, VARIABLE
+from crawler.runtime.crash_points import POINTS, VARIABLE
 from crawler.testing import Answer, Asked, serve
 from crawler.testing.web_server import ServedWeb
 from tests.support.processes import Nursery, nursery

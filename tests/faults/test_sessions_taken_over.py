@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.runtime.process import VARIABLE
+from crawler.runtime.crash_points import VARIABLE
 from crawler.testing import serve
 from tests.crawl.members_site import PASSWORD, MembersSite
 from tests.frontier.raw import dump

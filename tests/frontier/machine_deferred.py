@@ -12,7 +12,7 @@ from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.frontier.spilling import is_row
 from crawler.frontier.states import State
 from crawler.model import AckOutcome
-from crawler.worker.usage import RaisedQuotas
+from crawler.worker.raised_quotas import RaisedQuotas
 from tests.frontier.machine import (
     HOSTS,
     INTAKE,

@@ -12,7 +12,7 @@ from crawler.frontier.messages import FetchQuota
 from crawler.frontier.operator import Purge
 from crawler.frontier.owner import Settlement
 from crawler.model import Candidate
-from crawler.worker.usage import RaisedQuotas
+from crawler.worker.raised_quotas import RaisedQuotas
 from tests.frontier.door import FINGERPRINTS, Door, found
 
 QUEUE = "a.test"

@@ -10,7 +10,7 @@ from crawler.frontier.deferred import BLOCKED, ChangeKind, DeferredUrls, QueueCh
 from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.frontier.owner import Settlement
 from crawler.model import Candidate
-from crawler.worker.usage import RaisedQuotas
+from crawler.worker.raised_quotas import RaisedQuotas
 from tests.frontier.door import Door, fingerprint, found
 
 QUEUE = "a.test"

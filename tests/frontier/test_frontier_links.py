@@ -10,7 +10,7 @@ from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.frontier.owner import Settlement
 from crawler.rules.remaining import LINK_PLACES
-from crawler.worker.usage import RaisedQuotas
+from crawler.worker.raised_quotas import RaisedQuotas
 from tests.frontier.door import Door, found
 
 QUEUE = "a.test"

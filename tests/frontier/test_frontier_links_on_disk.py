@@ -10,8 +10,8 @@ from crawler.frontier.bulk import BulkLookup
 from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.messages import AddQuota
 from crawler.settings import BudgetSettings
-from crawler.worker import usage
-from crawler.worker.usage import RaisedQuotasWatcher
+from crawler.worker import raised_quotas
+from crawler.worker.raised_quotas import RaisedQuotasWatcher
 from tests.frontier.door import Door, found
 from tests.frontier.test_frontier_spilling import Spill
 from tests.frontier.test_frontier_spilling_rows import ROW, defer
@@ -39,8 +39,8 @@ async def test_an_owner_releases_the_part_of_a_block_that_the_engine_can_not(
     await door.add(*(found(f"first{n}") for n in range(3)))
     await defer(door)
     await row.all_but_one()
-    monkeypatch.setattr(usage, "EVERY_S", 0.01)
-    monkeypatch.setattr(usage, "GROWN_EVERY_MS", 20)
+    monkeypatch.setattr(raised_quotas, "EVERY_S", 0.01)
+    monkeypatch.setattr(raised_quotas, "GROWN_EVERY_MS", 20)
     owner = RaisedQuotasWatcher(
         door.frontier, DeferredUrls(door.frontier, 1, row.files), held_with(0),
         BudgetSettings(urls=3, urls_per_linking_domain=EACH), allow_private=False, wake=hints.append,

@@ -27,7 +27,7 @@ from crawler.rules.cron import schedule_of
 from crawler.rules.job_plan import created, plan
 from crawler.rules.jobs import JobSpec
 from crawler.rules.urls import origin_of
-from crawler.worker.usage import RaisedQuotas
+from crawler.worker.raised_quotas import RaisedQuotas
 from tests.frontier.door import HASH_KEY, Door, found
 from tests.frontier.raw import dump
 

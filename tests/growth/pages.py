@@ -7,7 +7,7 @@ from crawler.content.parse_cost import cost_of
 from crawler.content.sitemap import SitemapUrl, parse_sitemap
 from crawler.content.sniff import decode, detect_charset
 from crawler.media_type import is_html
-from crawler.outputs.files import _safe
+from crawler.outputs.lines import _safe
 from crawler.redaction import redact
 from crawler.rules.text import one_line, printable, printable_json
 from crawler.rules.url_list import lines_in, listed

@@ -20,7 +20,7 @@ from crawler.model import CommitEntry
 from crawler.rules.cron import schedule_of
 from crawler.rules.job_runs import RunSpec
 from crawler.rules.jobs import JobSpec, Row
-from crawler.runtime.process import wall_s
+from crawler.runtime.clocks import wall_s
 from crawler.settings import Settings
 from crawler.views import jobs
 from crawler.worker import job_runs, job_triggers

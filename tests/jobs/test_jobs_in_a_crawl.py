@@ -21,7 +21,7 @@ from crawler.recovery.pause import Pause
 from crawler.rules.job_plan import stopped
 from crawler.rules.job_runs import RunRecord, RunSpec, run_id
 from crawler.rules.jobs import Outcome, State
-from crawler.runtime.process import wall_s
+from crawler.runtime.clocks import wall_s
 from crawler.views import failed_runs, jobs
 from crawler.worker.job_runs import RunWatch
 from tests.crawl.harness import crawl as crawl_all

@@ -12,7 +12,7 @@ from crawler.errors import EngineDown, EngineError
 from crawler.frontier.jobs import Jobs, StoredJob
 from crawler.frontier.owner import Fence
 from crawler.frontier.runs import ActiveRun, Runs
-from crawler.membership.ownership import HeldPartitions
+from crawler.membership.held import HeldPartitions
 from crawler.rules.cron import Schedule
 from crawler.rules.job_plan import Plan, created, plan
 from crawler.rules.job_runs import ENDED, RunCounts, RunRecord, RunSpec, job_of

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from crawler.frontier.jobs import Jobs, StoredJob
-from crawler.membership.ownership import HeldPartition, HeldPartitions
+from crawler.membership.held import HeldPartition, HeldPartitions
 from crawler.worker import clock_check, job_triggers
 from crawler.worker.job_triggers import Triggers
 

@@ -11,7 +11,8 @@ from crawler.frontier.leases import Leases, Takeovers
 from crawler.frontier.members import Member
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
-from crawler.membership.ownership import HeldPartitions, Ownership
+from crawler.membership.held import HeldPartitions
+from crawler.membership.ownership import Ownership
 from crawler.rules.membership import Liveness
 from crawler.rules.ring import Ring
 from crawler.settings import MembershipSettings

@@ -20,8 +20,9 @@ from crawler.handlers.item_encoding import InvalidItemError, pack
 from crawler.outputs import files
 from crawler.outputs.cursor import Cursor
 from crawler.outputs.follow import Follower
+from crawler.outputs.postgres import PostgresSink
 from crawler.outputs.records import Items
-from crawler.outputs.sql import PostgresSink, SqliteSink
+from crawler.outputs.sqlite import SqliteSink
 from crawler.outputs.target import Target
 from tests.archive.archive_samples import entry, folder_in
 

@@ -15,10 +15,11 @@ import pytest
 
 from crawler.errors import ArchiveError, ConflictError, OutputError, UsageError
 from crawler.outputs.export import export
-from crawler.outputs.files import CsvLines, writing
 from crawler.outputs.follow import Outputs
+from crawler.outputs.lines import CsvLines
 from crawler.outputs.opening import open_growing, open_whole, targets_of
 from crawler.outputs.records import Pages
+from crawler.outputs.writer_lock import writing
 from tests.outputs.growing import Crawl, lines_of, running, urls
 from tests.outputs.samples import ITEMS, rows, target
 from tests.support.patience import wait_until
@@ -346,7 +347,7 @@ def test_a_file_that_lost_lines_unseen_is_an_error_with_both_numbers(
 ) -> None:
     """As a mistake of ours would lose them."""
     path = tmp_path / "pages.jsonl"
-    from crawler.outputs.files import JsonLinesFormat
+    from crawler.outputs.lines import JsonLinesFormat
 
     real = JsonLinesFormat.encode
     with monkeypatch.context() as patched:

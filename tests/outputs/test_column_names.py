@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.outputs.sql import KEY_COLUMNS, ColumnNames
+from crawler.outputs.column_names import KEY_COLUMNS, ColumnNames
 
 RESERVED = ("xmin", "ctid")
 ODD = [

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.outputs.files import CsvLines
+from crawler.outputs.lines import CsvLines
 from crawler.outputs.opening import open_growing, open_whole, targets_of
 from crawler.outputs.records import ITEMS
 from crawler.outputs.sink import Key, Row

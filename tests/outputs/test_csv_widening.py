@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from crawler.errors import OutputError
-from crawler.outputs.files import CsvLines, StreamSink
+from crawler.outputs.files import StreamSink
+from crawler.outputs.lines import CsvLines
 from crawler.outputs.opening import open_growing, open_whole
 from tests.outputs.samples import ITEMS, rows, target
 from tests.outputs.test_line_files import UNPACK

@@ -17,7 +17,7 @@ from crawler.outputs.cursor import Cursor, refuse_foreign
 from crawler.outputs.follow import Follower, Outputs
 from crawler.outputs.records import Items, Pages
 from crawler.outputs.sink import OutputAway, Row
-from crawler.outputs.sql import SqliteSink
+from crawler.outputs.sqlite import SqliteSink
 from tests.archive.archive_samples import entry
 from tests.outputs.growing import Crawl, lines_of, running, urls
 from tests.outputs.samples import json_lines, target

@@ -11,7 +11,7 @@ from crawler.outputs import follow
 from crawler.outputs.export import export
 from crawler.outputs.follow import Outputs
 from crawler.outputs.records import Pages
-from crawler.outputs.sql import SqliteSink
+from crawler.outputs.sqlite import SqliteSink
 from tests.outputs.growing import FILES, Crawl, running, sorted_urls
 from tests.outputs.samples import target
 from tests.support.disks import PAGE_BYTES, fill

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from crawler.errors import ArchiveError, ConflictError, OutputError
 from crawler.outputs import files
-from crawler.outputs.files import BLOCK_BYTES, is_at, packed
+from crawler.outputs.files import is_at
+from crawler.outputs.lines import BLOCK_BYTES, packed
 from crawler.outputs.opening import open_growing, open_whole, targets_of
 from crawler.outputs.sink import COLUMNS_MAX, Mark
 from tests.outputs.samples import AWKWARD, ITEMS, json_lines, rows, target

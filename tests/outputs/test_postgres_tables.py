@@ -195,7 +195,7 @@ def test_a_lock_is_not_waited_for_for_ever(
 ) -> None:
     import psycopg
 
-    monkeypatch.setattr("crawler.outputs.sql.LOCK_TIMEOUT", "100ms")
+    monkeypatch.setattr("crawler.outputs.postgres.LOCK_TIMEOUT", "100ms")
     write(postgres.url(database), [{"n": 1}])
     with psycopg.connect(postgres.url(database)) as other:
         other.execute("LOCK TABLE items IN ACCESS EXCLUSIVE MODE")
@@ -301,7 +301,7 @@ def test_whole_numbers_that_no_floating_one_equals_stay_what_they_are(
 def test_rows_are_counted_by_their_keys_whatever_else_is_in_the_table(
     postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crawler.outputs.sql.PULSE_ROWS", 7)
+    monkeypatch.setattr("crawler.outputs.postgres.PULSE_ROWS", 7)
     write(postgres.url(database), [{"n": n} for n in range(50)])
     sink = open_growing(target(postgres.url(database)), ITEMS, None)
     pulses: list[int] = []

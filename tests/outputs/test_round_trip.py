@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 
 from crawler.archive import index_reader
 from crawler.outputs import export as exporting
-from crawler.outputs import files, follow, parquet
+from crawler.outputs import files, follow, lines, parquet
 from crawler.outputs.export import export
 from crawler.outputs.opening import targets_of
 from crawler.outputs.records import Items
@@ -64,7 +64,7 @@ def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "BATCH_ROWS", 3)
     monkeypatch.setattr(exporting, "BATCH_ROWS", 3)
     monkeypatch.setattr(index_reader, "CHUNK_LINES", 2)
-    monkeypatch.setattr(files, "ROWS", 2)
+    monkeypatch.setattr(lines, "ROWS", 2)
     monkeypatch.setattr(files, "PACK_ROWS", 4)
     monkeypatch.setattr(parquet, "GROUP_ROWS", 3)
 

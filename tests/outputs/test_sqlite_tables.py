@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from crawler.errors import UsageError
+from crawler.outputs.column_names import KEY_COLUMNS
 from crawler.outputs.columns import ColumnType
 from crawler.outputs.opening import check_target, open_growing, open_whole
 from crawler.outputs.sink import Key, OutputAway, Row
-from crawler.outputs.sql import KEY_COLUMNS
 from tests.outputs.samples import AWKWARD, ITEMS, rows, shape, target
 
 
@@ -114,7 +114,7 @@ def test_a_file_of_another_kind_and_a_table_of_somebody_else_are_refused(tmp_pat
 
 
 def test_a_file_that_another_program_locks_is_away_for_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crawler.outputs.sql.BUSY_S", 0.05)
+    monkeypatch.setattr("crawler.outputs.sqlite.BUSY_S", 0.05)
     path = tmp_path / "items.sqlite"
     sink = open_growing(target(path), ITEMS, None)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from crawler.rules.cookie_dates import cookie_date
 from crawler.rules.cookies import AGE_MAX_S, Jar, cookie_of
-from crawler.runtime.process import wall_s
+from crawler.runtime.clocks import wall_s
 from tests.support.chromium import chromium, needs_chromium
 from tests.support.growth import LINEAR_MAX, growth
 

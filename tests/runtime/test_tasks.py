@@ -3,7 +3,7 @@
 import asyncio
 
 from crawler.errors import EngineDown
-from crawler.runtime.process import StopSignal, retry_until_stopped
+from crawler.runtime.tasks import StopSignal, retry_until_stopped
 from tests.support.patience import PATIENCE_S
 
 

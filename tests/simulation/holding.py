@@ -4,7 +4,7 @@ import contextlib
 import random
 from collections.abc import Iterator
 
-from crawler.rules import order
+from crawler.rules import introductions
 from crawler.worker import route
 
 HOLDING = 0.3  # share of runs
@@ -27,7 +27,8 @@ def limits_of(rng: random.Random) -> Limits:
 @contextlib.contextmanager
 def holding(limits: Limits) -> Iterator[None]:
     """Instances have these limits."""
-    places = [(module, name) for name in limits for module in (order, route) if hasattr(module, name)]
+    places = [(module, name) for name in limits for module in (introductions, route) if hasattr(module, name)]
+    assert {name for _, name in places} == limits.keys()
     before = [getattr(module, name) for module, name in places]
     for module, name in places:
         setattr(module, name, limits[name])

@@ -25,9 +25,9 @@ from crawler.frontier import record
 from crawler.handlers.crawler import Crawler, Handler
 from crawler.handlers.page import Page as HandlersPage
 from crawler.handlers.page_run import Handled, run_handler
-from crawler.membership import peers as nodes
+from crawler.membership import node_names as nodes
 from crawler.model import Claim, ParsedPage, Response
-from crawler.runtime.process import PHASE
+from crawler.runtime.ticks import PHASE
 from crawler.settings import Settings
 from crawler.settings.schema import LoadedSettings
 from crawler.views import jobs as service_jobs

@@ -19,21 +19,22 @@ from crawler.frontier.arguments import with_positions
 from crawler.frontier.leases import Acquired, Leases
 from crawler.frontier.owner import Frontier, Settlement
 from crawler.frontier.runs import Runs
+from crawler.membership.engine_restarts import EngineRestarts
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness
-from crawler.membership.ownership import EngineRestarts
 from crawler.rules import job_plan
-from crawler.runtime.process import monotonic_ms, wall_s
+from crawler.runtime.clocks import monotonic_ms, wall_s
 from crawler.worker import claim, finish, job_runs
 from crawler.worker.archive import ArchiveStage
 from crawler.worker.before_page import RobotsTurns
 from crawler.worker.clock_check import ClockCheck
 from crawler.worker.outcomes import Committable
+from crawler.worker.raised_quotas import RaisedQuotas
 from crawler.worker.rebalance import PartitionRebalance
 from crawler.worker.retelling import Retelling
 from crawler.worker.robots_gate import RobotsGate
 from crawler.worker.route import RouteStage
 from crawler.worker.runs_known import RunBook
-from crawler.worker.usage import QuotaUsage, RaisedQuotas
+from crawler.worker.usage import QuotaUsage
 from tests.simulation import overflow
 from tests.simulation.disk import Disks
 from tests.simulation.holding import Limits

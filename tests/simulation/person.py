@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.errors import CrawlerError
 from crawler.frontier.operator_log import Actor, Via
-from crawler.runtime.process import wall_s
+from crawler.runtime.clocks import wall_s
 from crawler.views import failed_runs, jobs
 from tests.simulation.job_sketches import Act
 from tests.simulation.loop import VirtualLoop

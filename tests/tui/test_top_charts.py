@@ -3,7 +3,7 @@
 import pytest
 
 from crawler.frontier.series import Rates
-from crawler.tui.widgets import bars, columns_of
+from crawler.tui.charts import bars, columns_of
 from crawler.views.snapshot import Point
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from crawler.tui.widgets import BOOST_MAX, HELP, boost_question, crawl_question, head_text, keys_text, notes_text
+from crawler.tui.texts import HELP, boost_question, crawl_question, head_text, keys_text, notes_text
 from crawler.views.snapshot import CrawlState
+from crawler.views.values import BOOST_MAX
 from tests.support.views import domain, overview
 
 

@@ -14,7 +14,7 @@ from crawler.errors import UsageError
 from crawler.frontier.domain_lists import SORTS
 from crawler.frontier.operator import OverrideKind
 from crawler.frontier.series import Sample
-from crawler.runtime.process import wall_s
+from crawler.runtime.clocks import wall_s
 from crawler.testing.generated_web import Resource
 from crawler.views.domain_reads import domain_detail, domain_page, domain_rows, domains_matching
 from crawler.views.domains import DomainDetail

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from crawler.archive.history import Attempt, Became, status_of
 from crawler.frontier.owner import Fence, Settlement
 from crawler.model import AckOutcome, FailureKind, ParsedPage, RefusalReason, Response
-from crawler.worker.archive import AttemptNotes
+from crawler.worker.attempts import AttemptNotes
 from crawler.worker.commit import AckStage
 from crawler.worker.outcomes import Committable, Failed, Outcome, Refused
 from tests.worker.test_schedule import claim

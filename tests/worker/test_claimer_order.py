@@ -9,7 +9,7 @@ import pytest
 from crawler.frontier.messages import ClaimReply
 from crawler.frontier.operator import EVERYWHERE, Overrides
 from crawler.frontier.owner import Awake, ClaimRequest, Fence
-from crawler.runtime.process import monotonic_ms
+from crawler.runtime.clocks import monotonic_ms
 from crawler.worker import claim as claimer_module
 from crawler.worker.claim import FULL_CLAIMS_MAX, URLS_PER_CALL, Claimer
 from crawler.worker.counters import Counters, OpenClaims

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from crawler.frontier.messages import ClaimReply, QueueBatch
 from crawler.frontier.operator import Overrides
 from crawler.frontier.owner import Awake, ClaimRequest, Fence
-from crawler.runtime.process import monotonic_ms
+from crawler.runtime.clocks import monotonic_ms
 from crawler.worker.claim import URLS_PER_CALL, Claimer
 from crawler.worker.counters import Counters, OpenClaims
 from crawler.worker.work import DuePartitions

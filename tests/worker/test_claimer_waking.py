@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from crawler.frontier.owner import Awake, ClaimReply
-from crawler.runtime.process import monotonic_ms
+from crawler.runtime.clocks import monotonic_ms
 from crawler.worker import claim
 from crawler.worker.claim import Claimer
 from crawler.worker.counters import Counters, OpenClaims

@@ -12,7 +12,7 @@ from crawler.errors import EngineDown, EngineError
 from crawler.frontier.leases import Acquired
 from crawler.frontier.owner import Aside, Fence, Settlement
 from crawler.model import AckOutcome, Claim
-from crawler.runtime.process import monotonic_ms
+from crawler.runtime.clocks import monotonic_ms
 from crawler.worker import rebalance as work_module
 from crawler.worker.counters import Counters, OpenClaims
 from crawler.worker.rebalance import PartitionRebalance

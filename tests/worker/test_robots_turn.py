@@ -13,7 +13,7 @@ from crawler.frontier.messages import QueueBatch
 from crawler.frontier.operator import Overrides
 from crawler.frontier.owner import Fence, Settlement
 from crawler.model import Claim
-from crawler.runtime.process import monotonic_ms
+from crawler.runtime.clocks import monotonic_ms
 from crawler.settings import PolitenessSettings, Settings
 from crawler.worker.before_page import RobotsTurns
 from crawler.worker.counters import OpenClaims

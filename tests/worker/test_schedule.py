@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from crawler.frontier.messages import QueueBatch
 from crawler.model import Claim
 from crawler.rules.pace import TICK_MS, AdaptiveDelay
-from crawler.runtime.process import monotonic_ms, wall_s
+from crawler.runtime.clocks import monotonic_ms, wall_s
 from crawler.worker.counters import OpenClaims
 from crawler.worker.schedule import KEPT_PLAIN_MS, Scheduler
 from tests.support.patience import PATIENCE_S, others_run

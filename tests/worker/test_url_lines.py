@@ -13,7 +13,7 @@ from crawler.model import Candidate, FailureKind, ParsedPage, RefusalReason
 from crawler.rules.robots import RobotsRules
 from crawler.runtime.log_files import show_urls, url_log
 from crawler.worker import url_lines
-from crawler.worker.archive import AttemptNotes
+from crawler.worker.attempts import AttemptNotes
 from crawler.worker.outcomes import Committable, Deferred, Failed, Outcome, Refused
 from crawler.worker.robots_cache import RobotsEntry
 from crawler.worker.robots_reader import RobotsResult

@@ -10,8 +10,8 @@ import pytest
 from crawler.frontier.operator import EVERYWHERE, Overrides
 from crawler.frontier.owner import Awake
 from crawler.frontier.series import FINE, Sample
-from crawler.runtime import process
-from crawler.runtime.process import until_tick
+from crawler.runtime import clocks, ticks
+from crawler.runtime.ticks import until_tick
 from crawler.worker import claim, series
 from crawler.worker.claim import SWEEP_MAX, SWEEPS, Claimer
 from crawler.worker.counters import Counters, OpenClaims
@@ -41,10 +41,10 @@ TICKS = (
 async def test_loops_of_one_interval_tick_together(
     every_s: float, since_s: float, wait_s: float, phase: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process.asyncio, "get_running_loop", lambda: SimpleNamespace(time=lambda: phase + since_s))
-    token = process.PHASE.set(phase)
+    monkeypatch.setattr(ticks.asyncio, "get_running_loop", lambda: SimpleNamespace(time=lambda: phase + since_s))
+    token = ticks.PHASE.set(phase)
     found = until_tick(every_s)
-    process.PHASE.reset(token)
+    ticks.PHASE.reset(token)
     assert found == pytest.approx(wait_s, abs=1e-6)
 
 
@@ -128,7 +128,7 @@ async def test_a_step_of_the_wall_clock_is_followed_everywhere(step_s: float, mo
     await claimer._sweep()
     await claimer._sweep()
     assert [len(look) for look in frontier.looks] == [10, 100, 10]
-    at_ms = claimer._work.due._due[7] - process.monotonic_ms()
+    at_ms = claimer._work.due._due[7] - clocks.monotonic_ms()
     assert 0 < at_ms <= 50_000
 
 
@@ -147,7 +147,7 @@ async def test_who_may_not_claim_sleeps_though_partitions_are_due(why: str, monk
     counters = Counters(OpenClaims(1000), **WAITS[why])
     claimer = claimer_of(Swept(), 3, counters)
     claimer._work.due.schedule(1)
-    claimer._sweep_at_ms = process.monotonic_ms() + 60_000
+    claimer._sweep_at_ms = clocks.monotonic_ms() + 60_000
     asked_s: list[float] = []
     real = asyncio.timeout
     monkeypatch.setattr(claim.asyncio, "timeout", lambda wait_s: (asked_s.append(wait_s), real(0))[1])
@@ -159,7 +159,7 @@ async def test_who_may_not_claim_sleeps_though_partitions_are_due(why: str, monk
 async def test_who_may_claim_again_does_so_at_once() -> None:
     counters = Counters(OpenClaims(1000), **WAITS["paused"])
     claimer = claimer_of(Swept(), 3, counters)
-    claimer._sweep_at_ms = process.monotonic_ms() + 3_600_000
+    claimer._sweep_at_ms = clocks.monotonic_ms() + 3_600_000
     claimer._work.due.schedule(1)
     running = asyncio.create_task(claimer.run())
     await others_run()

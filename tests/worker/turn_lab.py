@@ -10,7 +10,7 @@ import pytest
 
 from crawler.archive.inflight_log import InflightMark
 from crawler.frontier.leases import Acquired
-from crawler.membership.ownership import Dependent, HeldPartitions
+from crawler.membership.held import Dependent, HeldPartitions
 from crawler.model import Claim
 from crawler.settings import ArchiveSettings, Settings
 from crawler.worker import address_limit, schedule

@@ -1,0 +1,106 @@
+"""Options of `crawler export`."""
+
+import argparse
+import contextlib
+import time
+from datetime import UTC, datetime
+
+from crawler.cli.options import add_common
+from crawler.errors import UsageError
+
+OUTPUT_HELP = (
+    "FILE.jsonl or FILE.csv (also .gz, .zst), FILE.parquet, FILE.sqlite, postgresql://HOST/DB?table=NAME, or - for "
+    "JSON Lines on standard output"
+)
+
+EXPORT_EPILOG = """\
+examples:
+  crawler export -o pages.jsonl -o pages.csv.gz
+  crawler export --items -o items.jsonl
+  crawler export --unless noindex -o pages.parquet
+  crawler export --run 0k3v9x2m7q.1.trvm5c --changed -o changed.jsonl
+  crawler export --text main --since 1d -o articles.parquet
+  crawler export -o 'postgresql://crawler@db.example/web?table=pages'
+  crawler export --text | jq -r 'select(.status == 200) | .title'
+
+fields: url, status, fetched_at, content_type, bytes, title, depth, digest, redirect_to,
+truncated, decode_error, noindex, warc_file, warc_offset, visit; of pages that a run of a job
+fetched: run;
+with --text: text; with --links: links; with --items: those of the items
+
+exit codes: 0 done, 2 bad folder or target, 4 another process is writing the target, 5 disk full
+or part of the archive missing, 12 a target rejected records, or is not available
+"""
+
+
+def add_export(p: argparse.ArgumentParser) -> None:
+    p.description = (
+        "Write one record per committed page, each once. Needs the crawl folder, but no engine; "
+        "also works while the crawl is running."
+    )
+    p.epilog = EXPORT_EPILOG
+    p.add_argument(
+        "-o", "--output", action="append", default=[], metavar="TARGET",
+        help=f"{OUTPUT_HELP} (default); may be repeated",
+    )  # fmt: skip
+    _add_csv_safe(p)
+    p.add_argument("--items", action="store_true", help="what handlers yielded (--app) instead of pages")
+    p.add_argument(
+        "--text", nargs="?", const="visible", default="", choices=("visible", "main"),
+        help="with the text of each page: all that is visible (default), or the main text alone, without menus and "
+        "footers (needs trafilatura)",
+    )  # fmt: skip
+    p.add_argument("--links", action="store_true", help="with the links of each page")
+    p.add_argument(
+        "--since", type=since_type, metavar="WHEN", default=0.0,
+        help="only pages committed since: a time ago (2h, 3d) or a date, 2026-11-01 or 2026-11-01T08:00 (UTC)",
+    )  # fmt: skip
+    p.add_argument("--run", dest="of_run", metavar="ID", default="", help="only pages that this run of a job fetched")
+    p.add_argument(
+        "--changed", action="store_true",
+        help="with --run: only pages that the run of the job before it did not have, or that have changed since",
+    )  # fmt: skip
+    p.add_argument(
+        "--unless", action="append", default=[], choices=("noindex", "truncated"),
+        help="leave out pages that ask search engines not to show them (noindex), or whose body was cut (truncated); "
+        "may be repeated",
+    )  # fmt: skip
+    p.add_argument(
+        "--partitions",
+        dest="of_partitions",
+        metavar="A-B",
+        help="only pages of these partitions, so that several exports may share the work",
+    )
+    add_common(p)
+    p.set_defaults(run="crawler.cli.export:run_export", takes_urls=False)
+
+
+def since_type(text: str) -> float:
+    """For argparse: a time ago or a date, as wall time in seconds."""
+    from crawler.rules.schedules import parse_duration
+
+    with contextlib.suppress(ValueError):
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    try:
+        return time.time() - parse_duration(text)
+    except UsageError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a valid time (use a time ago: 2h, 3d; or a date: 2026-11-01, 2026-11-01T08:00)"
+        ) from None
+
+
+def _add_csv_safe(parser: "argparse._ActionsContainer") -> None:
+    parser.add_argument(
+        "--no-csv-safe", dest="csv_safe", action="store_false",
+        help="write text to CSV unchanged, even where a spreadsheet would run it as a formula",
+    )  # fmt: skip
+
+
+def add_output(group: "argparse._ArgumentGroup") -> None:
+    """The same for commands that crawl."""
+    group.add_argument(
+        "-o", "--output", action="append", default=[], metavar="TARGET",
+        help=f"keep results up to date there while the crawl runs: {OUTPUT_HELP}; may be repeated",
+    )  # fmt: skip
+    _add_csv_safe(group)
