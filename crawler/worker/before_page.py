@@ -33,7 +33,6 @@ from crawler.worker.login import BODY_BYTES_MAX as LOGIN_BYTES_MAX
 from crawler.worker.login import WAIT_MS as LOGIN_WAIT_MS
 from crawler.worker.login import Attempt, Logins
 from crawler.worker.login_plans import LoginPlan
-from crawler.worker.outcomes import NotEntitledError
 from crawler.worker.page_requests import OpenRequests
 from crawler.worker.parse import PageParser
 from crawler.worker.response_policy import Recall, ResponsePolicy
@@ -42,7 +41,7 @@ from crawler.worker.robots_cache import RobotsEntry
 from crawler.worker.robots_gate import RobotsGate
 from crawler.worker.robots_reader import RobotsResult
 from crawler.worker.schedule import QueueSlot
-from crawler.worker.sessions import Session, Sessions
+from crawler.worker.sessions import NotEntitledError, Session, Sessions
 from crawler.worker.turn import LeaseLost, Requeue, ReturnToEngine, SetAside, Turn, TurnEnd
 from crawler.worker.work import Work
 

@@ -40,14 +40,14 @@ from crawler.worker.isolation import Isolation
 from crawler.worker.lateness import PolitenessMargin
 from crawler.worker.login import WAIT_MS as LOGIN_WAIT_MS
 from crawler.worker.login_plans import LoginPlan
-from crawler.worker.outcomes import Deferred, Failed, NotEntitledError, Refused
+from crawler.worker.outcomes import Deferred, Failed, Refused
 from crawler.worker.page_requests import Answered, PageRequest, StaleRequests, Step
 from crawler.worker.response_policy import is_once, why_not_sent
 from crawler.worker.robots_cache import RobotsEntry
 from crawler.worker.robots_reader import RobotsResult
 from crawler.worker.runs_known import RunBook
 from crawler.worker.schedule import QueueSlot
-from crawler.worker.sessions import Session
+from crawler.worker.sessions import NotEntitledError, Session
 from crawler.worker.turn import (
     AwaitReach,
     Deliver,

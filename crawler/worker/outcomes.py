@@ -14,10 +14,6 @@ from crawler.redaction import redact
 from crawler.runtime.clocks import wall_s
 
 
-class NotEntitledError(Exception):
-    """The request may not be sent now: deadline passed, lease lost, or domain stopped by an operator."""
-
-
 class Committable(msgspec.Struct, kw_only=True):
     """A response to archive, route and ack. `redirect_to` is canonical; `finished_at` is wall clock, s.
 

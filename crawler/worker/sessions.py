@@ -28,7 +28,6 @@ from crawler.runtime.clocks import wall_s
 from crawler.runtime.ticks import tick
 from crawler.settings import CookieSettings, SiteSettings
 from crawler.terminal.words import counted
-from crawler.worker.outcomes import NotEntitledError
 
 if TYPE_CHECKING:
     from crawler.rules.cookie_file import CookieFile
@@ -39,6 +38,10 @@ STORE_EVERY_S = 0.5  # a killed instance loses this much, and logs in again if t
 KEY_CHARS_MIN = 16
 NONCE_BYTES = 12
 KEPT_HEADERS = frozenset({b"set-cookie"})
+
+
+class NotEntitledError(Exception):
+    """The request may not be sent now: deadline passed, lease lost, or domain stopped by an operator."""
 
 
 class Stored(msgspec.Struct, frozen=True, array_like=True):

@@ -7,47 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from crawler.archive.folder import UNKNOWN, free_bytes
-from crawler.runtime.clocks import monotonic_ms, process_cpu_s
+from crawler.runtime.clocks import process_cpu_s
 from crawler.runtime.ticks import tick, until_tick
+from crawler.worker.lateness import Recent
 
-WINDOW_MS = 30_000  # scrapes are 15 or 30 s apart: each sees what happened since the last one
 LOOP_EVERY_S = 0.2
 LOOP_RESTING_S = 1.0  # without claims: who waits is not to wake for it
 DISK_RESTING_S = 5.0
 DISK_EVERY_S = 1.0  # a second of fetching fits into `archive.disk_free_bytes_min`
-
-
-class Recent:
-    """The largest (or, with `min`, the smallest) value that was noted lately: for at least 30 s, and at most 60."""
-
-    def __init__(
-        self, pick: Callable[[float, float], float] = max, *, clock_ms: Callable[[], int] = monotonic_ms
-    ) -> None:
-        self._pick = pick
-        self._clock_ms = clock_ms
-        self._began_ms = clock_ms()
-        self._current: float | None = None
-        self._before: float | None = None
-
-    def note(self, value: float) -> None:
-        """A new value."""
-        self._turn()
-        self._current = value if self._current is None else self._pick(self._current, value)
-
-    @property
-    def value(self) -> float | None:
-        """None when nothing was noted lately."""
-        self._turn()
-        if self._current is None or self._before is None:
-            return self._current if self._before is None else self._before
-        return self._pick(self._before, self._current)
-
-    def _turn(self) -> None:
-        now_ms = self._clock_ms()
-        age_ms = now_ms - self._began_ms
-        if age_ms >= WINDOW_MS:
-            self._before = self._current if age_ms < 2 * WINDOW_MS else None
-            self._began_ms, self._current = now_ms, None
 
 
 class Vitals:

@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 
 from crawler.worker import vitals
-from crawler.worker.vitals import UNKNOWN, WINDOW_MS, Recent, Vitals
+from crawler.worker.lateness import WINDOW_MS, Recent
+from crawler.worker.vitals import UNKNOWN, Vitals
 
 
 class Clock:

@@ -10,8 +10,7 @@ from crawler.model import AckOutcome, Claim, Request
 from crawler.rules.cookies import Jar
 from crawler.settings import CookieSettings
 from crawler.worker import sessions as module
-from crawler.worker.outcomes import NotEntitledError
-from crawler.worker.sessions import Session, Sessions, seal_of
+from crawler.worker.sessions import NotEntitledError, Session, Sessions, seal_of
 from tests.support.patience import others_run
 from tests.worker.turn_lab import held_with
 
