@@ -1,7 +1,7 @@
 """What a session sent to other partitions in the last minutes, in files beside its in-flight log.
 
 A shard of a cluster that fails over may lose its last writes: URLs that were found on pages of other shards, whose
-commits are kept. Who sent them sends them again (worker/retelling.py). A call is noted before it is sent, because the
+commits are kept. Who sent them sends them again (instance/retelling.py). A call is noted before it is sent, because the
 process may be killed before it reads the reply. The kernel keeps what a killed process wrote; only what a shard that is
 down is owed is synced.
 """

@@ -29,11 +29,11 @@ from crawler.audit.judge_links import LinkReader
 from crawler.audit.ledger import Commit, Ledger, page_of
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry, Followed, WarcLocation
+from crawler.parsing.parse import ParseKilledError
 from crawler.rules.parts import Part
 from crawler.rules.progress import Meter
 from crawler.rules.urls import host_of
 from crawler.terminal.words import counted
-from crawler.worker.parse import ParseKilledError
 
 LATE = "fetch.late"
 SEEDS_AT_ONCE = 1000

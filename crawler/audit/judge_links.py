@@ -17,13 +17,13 @@ from crawler.crawl.reparse import Rereader
 from crawler.frontier.codec import unpack_request
 from crawler.frontier.record import CrawlRecord, ScopeHistory
 from crawler.model import SITEMAP, Candidate, Claim, Followed
+from crawler.routing.recent_urls import RecentUrls
+from crawler.routing.router import Router, parent_of, with_sitemaps
 from crawler.rules.job_runs import RunRecord, with_limits
 from crawler.rules.places import registrable_domain
 from crawler.rules.scope import ScopeRules
 from crawler.rules.urls import authority_of, host_of
 from crawler.settings import ScopeSettings, Settings, SiteSettings
-from crawler.worker.recent_urls import RecentUrls
-from crawler.worker.router import Router, parent_of, with_sitemaps
 
 LINKS_REMEMBERED = 200_000  # pages of a site repeat most of their links
 ROUTERS_MAX = 64  # of runs; those that are active at one time are next to each other in the archive

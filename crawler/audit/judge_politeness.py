@@ -11,11 +11,11 @@ from crawler.audit.judge_robots import OriginRobots, origins_of
 from crawler.audit.ledger import Ledger, LoggedRequest
 from crawler.frontier.bulk import BulkLookup
 from crawler.frontier.operator import Overrides
+from crawler.routing.router import Router
 from crawler.rules.pace import delay_ms
 from crawler.rules.places import registrable_domain
 from crawler.settings import Settings
 from crawler.terminal.words import counted
-from crawler.worker.router import Router
 
 BATCH = 500
 COARSE_S = 1.0  # times in whole seconds; finer ones blur a pair by less than is worth telling

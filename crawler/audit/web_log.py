@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from crawler.audit.findings import Report
 from crawler.audit.ledger import Ledger, LoggedRequest, page_of
 from crawler.audit.requests import LogLine
-from crawler.worker.router import Router
+from crawler.routing.router import Router
 
 ROBOTS = "/robots.txt"
 BATCH = 500

@@ -36,6 +36,27 @@ from crawler.frontier.operator_log import Actor, Via
 from crawler.frontier.spilling import Spilling
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.load_app import load_app
+from crawler.hosts.borrowed_slots import SlotBorrower
+from crawler.hosts.login import Logins
+from crawler.hosts.login_plans import plans_of
+from crawler.hosts.robots_cache import RobotsCache
+from crawler.hosts.robots_gate import RobotsGate
+from crawler.hosts.robots_reader import RobotsReader
+from crawler.hosts.sessions import Sessions, cookies_of_files, seal_of
+from crawler.instance.crawl_quota import QuotaAdmission
+from crawler.instance.deferred_share import DeferredShare
+from crawler.instance.finish import BUSY_PAUSE_S, FinishWatcher
+from crawler.instance.follow import SharedRecord
+from crawler.instance.overrides import OverrideFollower
+from crawler.instance.raised_quotas import RaisedQuotasWatcher
+from crawler.instance.rebalance import PartitionRebalance
+from crawler.instance.retelling import Retelling, all_told
+from crawler.instance.series import Sampler
+from crawler.instance.spiller import Spiller
+from crawler.instance.standstill import Standstill
+from crawler.instance.usage import QuotaUsage, RoomShare
+from crawler.instance.vitals import Vitals
+from crawler.jobs.runs import JobStore, always
 from crawler.membership.crashes import CrashReporter
 from crawler.membership.engine_restarts import EngineRestarts
 from crawler.membership.heartbeat import BeatCalls, Heartbeat, SessionLiveness, keep_engine
@@ -43,6 +64,9 @@ from crawler.membership.node_names import host_id, is_lock_free, join
 from crawler.membership.ownership import Ownership
 from crawler.membership.peers import Peers
 from crawler.model import Claim
+from crawler.parsing.parse import PageParser
+from crawler.routing.router import Router
+from crawler.routing.runs_known import RunBook
 from crawler.rules.introductions import Introductions
 from crawler.rules.places import registrable_domain
 from crawler.rules.urls import host_of
@@ -57,41 +81,17 @@ from crawler.worker.address_limit import AddressLimiter
 from crawler.worker.archive import ArchiveStage, Files
 from crawler.worker.attempts import AttemptNotes
 from crawler.worker.before_page import Hosts, Means, SessionNotes
-from crawler.worker.borrowed_slots import SlotBorrower
 from crawler.worker.claim import Claimer, listen_for_hints
 from crawler.worker.commit import AckStage, Committer, Ends, keep_claims
 from crawler.worker.counters import Counters
-from crawler.worker.crawl_quota import QuotaAdmission
-from crawler.worker.deferred_share import DeferredShare
 from crawler.worker.disk_room import DiskRoom
 from crawler.worker.fetch import FetchStage
-from crawler.worker.finish import BUSY_PAUSE_S, FinishWatcher
-from crawler.worker.follow import SharedRecord
 from crawler.worker.handle import HandlerRuntime
 from crawler.worker.internal_errors import ContentSteps, InternalErrors
-from crawler.worker.job_runs import JobStore, always
-from crawler.worker.login import Logins
-from crawler.worker.login_plans import plans_of
-from crawler.worker.overrides import OverrideFollower
-from crawler.worker.parse import PageParser
-from crawler.worker.raised_quotas import RaisedQuotasWatcher
-from crawler.worker.rebalance import PartitionRebalance
 from crawler.worker.response_policy import ResponsePolicy
-from crawler.worker.retelling import Retelling, all_told
 from crawler.worker.revisits import Revisits
-from crawler.worker.robots_cache import RobotsCache
-from crawler.worker.robots_gate import RobotsGate
-from crawler.worker.robots_reader import RobotsReader
 from crawler.worker.route import HeldBack, RouteStage
-from crawler.worker.router import Router
-from crawler.worker.runs_known import RunBook
-from crawler.worker.series import Sampler
-from crawler.worker.sessions import Sessions, cookies_of_files, seal_of
-from crawler.worker.spiller import Spiller
-from crawler.worker.standstill import Standstill
 from crawler.worker.turn import TurnRunner
-from crawler.worker.usage import QuotaUsage, RoomShare
-from crawler.worker.vitals import Vitals
 from crawler.worker.waits import ProgressWatch, awaited
 from crawler.worker.work import Work
 

@@ -64,7 +64,7 @@ from crawler.terminal.words import size
 
 if TYPE_CHECKING:
     from crawler.crawl.seed import Seeder
-    from crawler.worker.router import Router
+    from crawler.routing.router import Router
 
 
 Entrance = Callable[..., Awaitable[tuple[CrawlRecord, frozenset[str]]]]  # as `admit`
@@ -248,9 +248,9 @@ def _spill_files(settings: Settings, folder: CrawlFolder, record: CrawlRecord, s
 
 def make_router(crawl: OpenCrawl, *, admits_urls: Callable[[], bool] = lambda: True) -> "Router":
     """Routing by the crawl's rules, with a recent-URL cache of its own. `takes_in`: may one more URL be taken in?"""
+    from crawler.routing.recent_urls import RecentUrls
+    from crawler.routing.router import Router
     from crawler.rules.scope import ScopeRules
-    from crawler.worker.recent_urls import RecentUrls
-    from crawler.worker.router import Router
 
     scope, s = ScopeRules.of(crawl.record.scope, crawl.roots), crawl.settings
     recent = RecentUrls(s.frontier.recent_urls)

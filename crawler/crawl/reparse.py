@@ -15,11 +15,11 @@ from crawler.archive.warc_reader import StoredResponse, read_content
 from crawler.errors import ArchiveError
 from crawler.frontier.record import CrawlRecord
 from crawler.model import REDIRECTS, SITEMAP_BYTES_MAX, Decoded, ParsedPage
+from crawler.parsing.parse import PageParser, ParseKilledError
+from crawler.parsing.secret_urls import target_of
 from crawler.settings import Settings
 from crawler.worker.commit import lost_parts
-from crawler.worker.parse import PageParser, ParseKilledError
 from crawler.worker.revisits import response_of
-from crawler.worker.secret_urls import target_of
 
 
 class Reread(msgspec.Struct, frozen=True, kw_only=True):

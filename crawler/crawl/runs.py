@@ -13,8 +13,13 @@ from crawler.crawl.url_input import INVALID_KEPT_MAX, GivenUrl, SeedReport
 from crawler.errors import EngineError, UsageError
 from crawler.frontier.owner import Frontier
 from crawler.frontier.runs import Runs
+from crawler.hosts.borrowed_slots import SlotBorrower
+from crawler.jobs.clock_check import ClockCheck
+from crawler.jobs.runs import JobStore, RunWatch, always
+from crawler.jobs.triggers import Triggers
 from crawler.membership.held import HeldPartitions
 from crawler.model import AddOutcome, Candidate
+from crawler.routing.router import Router
 from crawler.rules.job_plan import Plan
 from crawler.rules.job_runs import RunRecord
 from crawler.rules.order import Signals
@@ -22,11 +27,6 @@ from crawler.runtime.tasks import Loop
 from crawler.runtime.ticks import tick
 from crawler.settings.schema import JobSettings
 from crawler.web.fetcher import Fetcher
-from crawler.worker.borrowed_slots import SlotBorrower
-from crawler.worker.clock_check import ClockCheck
-from crawler.worker.job_runs import JobStore, RunWatch, always
-from crawler.worker.job_triggers import Triggers
-from crawler.worker.router import Router
 
 # Adds the seeds of a run of a job to the frontier, each counted as new, seen, out of scope or invalid.
 #

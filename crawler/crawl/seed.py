@@ -21,9 +21,9 @@ from crawler.frontier.owner import Frontier
 from crawler.frontier.record import Crawls
 from crawler.frontier.seeds import Seeds
 from crawler.model import AddOutcome, Candidate, FailureKind, Followed
+from crawler.routing.router import Router, parent_of
 from crawler.runtime.clocks import wall_s
 from crawler.terminal.output import warn
-from crawler.worker.router import Router, parent_of
 
 BATCH = 10_000  # over a thousand partitions: a call for some URLs costs little more than one for two
 # A page that ended processes, and what may have been served.

@@ -11,13 +11,13 @@ from crawler.content.html import redirect_target
 from crawler.content.sitemap import NO_SITEMAP, Sitemap, SitemapUrl, parse_sitemap
 from crawler.crawl.url_input import url_of
 from crawler.errors import InvalidUrl, NothingFetchedError, UsageError
+from crawler.hosts.borrowed_slots import COMMAND_PATIENCE_MS, SlotBorrower
 from crawler.model import OURS, REDIRECTS, FetchResult, Response
 from crawler.rules.challenges import sentence_of
 from crawler.rules.places import registrable_domain
 from crawler.rules.urls import host_of
 from crawler.terminal.words import counted, failure_text
 from crawler.web.fetcher import Fetcher
-from crawler.worker.borrowed_slots import COMMAND_PATIENCE_MS, SlotBorrower
 
 DEPTH_MAX = 2  # an index of indexes; the protocol knows one level, sites have two
 SITEMAPS_MAX = 10_000  # of one index, each a request on its host's clock: nearly three hours at one a second

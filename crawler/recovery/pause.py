@@ -1,7 +1,7 @@
 """All instances of a crawl stand still while a command has its mark on the member list, and sends heartbeats.
 
 The mark is a member that declares itself `pausing`. Whoever sees it claims nothing, ends what is open, writes all that
-it owes into the engine and its index, and names the mark in its own heartbeat (`worker/standstill.py`). So does a
+it owes into the engine and its index, and names the mark in its own heartbeat (`instance/standstill.py`). So does a
 command that adds seeds, between two batches (`views/seeds.py`). The mark goes with its command: it leaves, or is as
 silent as a dead member, and everybody goes on.
 """

@@ -45,11 +45,11 @@ from crawler.model import Candidate, CommitEntry, Followed
 from crawler.recovery.jobs import restore_jobs
 from crawler.recovery.page_book import KnownPage, PageBook
 from crawler.recovery.replay import PULSE, RebuildDeps, RebuildReport, Refill, Replay
+from crawler.routing.router import parent_of
 from crawler.rules.order import Signals
 from crawler.rules.progress import SILENT, Meter
 from crawler.rules.requests import redirected
 from crawler.terminal.words import counted
-from crawler.worker.router import parent_of
 
 ROOTS_MAX = 1_000  # of the scope, in one call
 SEEDS_AT_ONCE = 1_000

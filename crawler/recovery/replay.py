@@ -27,11 +27,11 @@ from crawler.frontier.restore import DoneUrl, Restoring
 from crawler.frontier.runs import Runs
 from crawler.frontier.seeds import Seeds
 from crawler.model import SITEMAP, Candidate, Claim
+from crawler.parsing.parse import ParseKilledError
 from crawler.recovery.jobs import RestoredJobs
 from crawler.recovery.page_book import KnownPage, Orphan, PageBook
+from crawler.routing.router import Router, parent_of, with_sitemaps
 from crawler.rules.progress import Meter
-from crawler.worker.parse import ParseKilledError
-from crawler.worker.router import Router, parent_of, with_sitemaps
 
 # What a rebuild sends to the frontier, in batches: URLs first, and then the commits of the pages that led to them.
 #

@@ -6,15 +6,15 @@ import time
 from collections.abc import AsyncIterator
 
 from crawler.crawl.opening import OpenCrawl
+from crawler.hosts.borrowed_slots import COMMAND_PATIENCE_MS, SlotBorrower
+from crawler.hosts.robots_cache import RobotsCache
+from crawler.hosts.robots_reader import RobotsReader
 from crawler.rules.robots import SharedRobots
 from crawler.rules.urls import origin_of
 from crawler.version import program_version
 from crawler.views.reasons import RobotsFact
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
-from crawler.worker.borrowed_slots import COMMAND_PATIENCE_MS, SlotBorrower
-from crawler.worker.robots_cache import RobotsCache
-from crawler.worker.robots_reader import RobotsReader
 
 
 @contextlib.asynccontextmanager

@@ -13,6 +13,8 @@ from crawler.errors import ArchiveError, NotMetError
 from crawler.frontier.members import weights_of
 from crawler.frontier.stats import LINKS
 from crawler.model import CommitEntry
+from crawler.parsing.parse import ParseKilledError
+from crawler.routing.router import Router
 from crawler.rules.scope import ScopeVerdict
 from crawler.rules.trap_verdict import PASSED, TrapRules
 from crawler.rules.traps import NOTHING_LEARNED
@@ -20,8 +22,6 @@ from crawler.views.command_fetch import robots_fact
 from crawler.views.reasons import Facts
 from crawler.views.report import OURS
 from crawler.views.shares import ring_of
-from crawler.worker.parse import ParseKilledError
-from crawler.worker.router import Router
 
 SITEMAPS_READ = 50  # of a host, to find the one that names a URL
 

@@ -13,6 +13,7 @@ from crawler.crawl.opening import OpenCrawl
 from crawler.errors import ConflictError, InvalidUrl, NotMetError, UsageError
 from crawler.frontier.jobs import LIST_SEPARATOR, Changed, NameTaken, job_id
 from crawler.frontier.operator_log import Actor
+from crawler.jobs.clock_check import ClockCheck
 from crawler.rules import job_plan
 from crawler.rules.cron import Schedule
 from crawler.rules.job_names import check_job, check_user, names_for_job
@@ -38,7 +39,6 @@ from crawler.views.job_view import (
     preview_view,
     run_counts,
 )
-from crawler.worker.clock_check import ClockCheck
 
 ROWS_SHOWN = 5  # of the history, with a job
 RUNS_COUNTED = 5  # of those that go on

@@ -8,8 +8,11 @@ from typing import NamedTuple
 import msgspec
 
 from crawler.content.html import extract_text, redirect_target
+from crawler.hosts.robots_reader import BODY_BYTES_MAX as ROBOTS_BYTES_MAX
+from crawler.hosts.robots_reader import REDIRECTS_MAX as ROBOTS_REDIRECTS_MAX
 from crawler.media_type import declared_type, is_html
 from crawler.model import NOT_ALLOWED, REDIRECTS, Failure, Request
+from crawler.parsing.parse import PageParser, ParseKilledError
 from crawler.rules.requests import redirected, takes_body_away
 from crawler.rules.robots import RobotsRules, RobotsVerdict, is_cut_at_limit, policy_of
 from crawler.rules.urls import origin_of
@@ -19,9 +22,6 @@ from crawler.version import program_version
 from crawler.views.page import PageView
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
-from crawler.worker.parse import PageParser, ParseKilledError
-from crawler.worker.robots_reader import BODY_BYTES_MAX as ROBOTS_BYTES_MAX
-from crawler.worker.robots_reader import REDIRECTS_MAX as ROBOTS_REDIRECTS_MAX
 
 REDIRECTS_MAX = 10
 

@@ -46,16 +46,16 @@ from crawler.handlers.page_run import NOTHING_HANDLED, Handled, HandlerError
 from crawler.membership.node_names import check_no_instance_runs, is_lock_free
 from crawler.model import Claim, CommitEntry, Decoded, FailureKind, Followed, Response
 from crawler.outputs.cursor import start_items_over
+from crawler.parsing.parse import PageParser, ParseKilledError
 from crawler.recovery.replay import Refill
+from crawler.routing.router import parent_of
 from crawler.rules.progress import SILENT, Meter
 from crawler.runtime.crash_points import reached
 from crawler.runtime.tasks import first_error
 from crawler.views.pruning import undrained_entries
 from crawler.worker.archive import encode_followed
 from crawler.worker.handle import HandlerRuntime
-from crawler.worker.parse import PageParser, ParseKilledError
 from crawler.worker.revisits import response_of
-from crawler.worker.router import parent_of
 
 log = logging.getLogger(__name__)
 EXAMPLES_MAX = 20  # of failures

@@ -17,7 +17,11 @@ from crawler.model import (
     ParsedPage,
     Response,
 )
+from crawler.parsing.parse import ParseKilledError
+from crawler.parsing.secret_urls import target_of, with_lost_target
 from crawler.redaction import bears_login
+from crawler.routing.router import with_sitemaps
+from crawler.routing.runs_known import RunBook
 from crawler.rules.poison import CrashAction
 from crawler.rules.requests import takes_body_away
 from crawler.runtime.crash_points import reached
@@ -26,11 +30,7 @@ from crawler.worker.before_page import Hosts, Means
 from crawler.worker.cookie_walls import CookieWalls
 from crawler.worker.outcomes import Committable, Deferred, Failed
 from crawler.worker.page_requests import Answered, PageRequest
-from crawler.worker.parse import ParseKilledError
 from crawler.worker.response_policy import is_once
-from crawler.worker.router import with_sitemaps
-from crawler.worker.runs_known import RunBook
-from crawler.worker.secret_urls import target_of, with_lost_target
 from crawler.worker.turn import Deliver, Requeue, Turn, TurnEnd
 
 

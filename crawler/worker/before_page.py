@@ -11,6 +11,14 @@ from msgspec.structs import replace
 from crawler.archive.inflight_log import InflightLog
 from crawler.errors import EngineError
 from crawler.frontier.owner import Fence
+from crawler.hosts.login import BODY_BYTES_MAX as LOGIN_BYTES_MAX
+from crawler.hosts.login import WAIT_MS as LOGIN_WAIT_MS
+from crawler.hosts.login import Attempt, Logins
+from crawler.hosts.login_plans import LoginPlan
+from crawler.hosts.robots_cache import RobotsEntry
+from crawler.hosts.robots_gate import RobotsGate
+from crawler.hosts.robots_reader import RobotsResult
+from crawler.hosts.sessions import NotEntitledError, Session, Sessions
 from crawler.membership.heartbeat import SessionLiveness
 from crawler.model import (
     OURS,
@@ -19,6 +27,7 @@ from crawler.model import (
     Failure,
     FailureKind,
 )
+from crawler.parsing.parse import PageParser
 from crawler.rules.pace import TICK_MS
 from crawler.rules.urls import origin_of
 from crawler.runtime.clocks import ENGINE_PAUSE_S, monotonic_ms, wall_s
@@ -29,19 +38,10 @@ from crawler.worker.address_limit import AddressLimiter
 from crawler.worker.attempts import AttemptNotes
 from crawler.worker.counters import LastError
 from crawler.worker.handle import HandlerStage
-from crawler.worker.login import BODY_BYTES_MAX as LOGIN_BYTES_MAX
-from crawler.worker.login import WAIT_MS as LOGIN_WAIT_MS
-from crawler.worker.login import Attempt, Logins
-from crawler.worker.login_plans import LoginPlan
 from crawler.worker.page_requests import OpenRequests
-from crawler.worker.parse import PageParser
 from crawler.worker.response_policy import Recall, ResponsePolicy
 from crawler.worker.revisits import Revisits
-from crawler.worker.robots_cache import RobotsEntry
-from crawler.worker.robots_gate import RobotsGate
-from crawler.worker.robots_reader import RobotsResult
 from crawler.worker.schedule import QueueSlot
-from crawler.worker.sessions import NotEntitledError, Session, Sessions
 from crawler.worker.turn import LeaseLost, Requeue, ReturnToEngine, SetAside, Turn, TurnEnd
 from crawler.worker.work import Work
 

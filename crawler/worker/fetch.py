@@ -10,6 +10,11 @@ from msgspec.structs import replace
 from crawler.archive.earlier_pages import EarlierPage
 from crawler.errors import EngineError
 from crawler.frontier.owner import Settlement
+from crawler.hosts.login import WAIT_MS as LOGIN_WAIT_MS
+from crawler.hosts.login_plans import LoginPlan
+from crawler.hosts.robots_cache import RobotsEntry
+from crawler.hosts.robots_reader import RobotsResult
+from crawler.hosts.sessions import NotEntitledError, Session
 from crawler.model import (
     NOT_ALLOWED,
     OURS,
@@ -24,6 +29,7 @@ from crawler.model import (
     RefusalReason,
     Request,
 )
+from crawler.routing.runs_known import RunBook
 from crawler.rules.cookies import Jar
 from crawler.rules.origin_health import HostAction
 from crawler.rules.poison import CrashAction
@@ -38,16 +44,10 @@ from crawler.worker.before_page import BEAT_PAUSE_S, Hosts, LoginTurns, Means, O
 from crawler.worker.cookie_walls import CookieWalls
 from crawler.worker.isolation import Isolation
 from crawler.worker.lateness import PolitenessMargin
-from crawler.worker.login import WAIT_MS as LOGIN_WAIT_MS
-from crawler.worker.login_plans import LoginPlan
 from crawler.worker.outcomes import Deferred, Failed, Refused
 from crawler.worker.page_requests import Answered, PageRequest, StaleRequests, Step
 from crawler.worker.response_policy import is_once, why_not_sent
-from crawler.worker.robots_cache import RobotsEntry
-from crawler.worker.robots_reader import RobotsResult
-from crawler.worker.runs_known import RunBook
 from crawler.worker.schedule import QueueSlot
-from crawler.worker.sessions import NotEntitledError, Session
 from crawler.worker.turn import (
     AwaitReach,
     Deliver,

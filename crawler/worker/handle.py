@@ -22,13 +22,13 @@ from crawler.handlers.tasks import CodeFailure
 from crawler.handlers.threads import Threads
 from crawler.media_type import declared_type, is_html
 from crawler.model import PLAIN, Claim, ParsedPage, Request, Response
+from crawler.parsing.processes import WorkerDiedError, WorkerPool, WorkerProcess
 from crawler.redaction import learned
 from crawler.rules.sites import SiteRules
 from crawler.runtime.tasks import Loop
 from crawler.settings import Settings
 from crawler.worker.handler_worker import HandlerAnswer, HandlerRequest
 from crawler.worker.hooks import DomainsDone, Hooks
-from crawler.worker.processes import WorkerDiedError, WorkerPool, WorkerProcess
 
 log = logging.getLogger(__name__)
 

@@ -18,10 +18,10 @@ from crawler.handlers.page import Page
 from crawler.handlers.page_run import Handled, HandlerError, Limits, run_handler
 from crawler.handlers.threads import Threads
 from crawler.model import ParsedPage, Request, Response
+from crawler.parsing.parse_worker import serve
 from crawler.process_tuning import keep_freed_memory
 from crawler.redaction import Secrets, learn_all
 from crawler.runtime.log_files import start_logging
-from crawler.worker.parse_worker import serve
 
 
 class HandlerRequest(msgspec.Struct, array_like=True):

@@ -13,11 +13,11 @@ import msgspec
 
 from crawler.archive.earlier_pages import EarlierPage
 from crawler.frontier.owner import Settlement
+from crawler.hosts.sessions import Session
 from crawler.model import Claim, FetchResult, Response
 from crawler.rules.cookies import Jar
 from crawler.runtime.clocks import monotonic_ms
 from crawler.worker.schedule import QueueSlot
-from crawler.worker.sessions import Session
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

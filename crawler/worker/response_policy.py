@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from crawler.frontier.owner import Settlement
+from crawler.hosts.robots_reader import RobotsResult
 from crawler.model import UNANSWERED, UNSENT, Claim, Decoded, FailureKind, FetchResult, Request
 from crawler.rules.challenges import sentence_of
 from crawler.rules.conditional import is_unasked
@@ -22,7 +23,6 @@ from crawler.rules.urls import origin_of
 from crawler.runtime.clocks import monotonic_ms
 from crawler.settings import Settings
 from crawler.worker.outcomes import Failed
-from crawler.worker.robots_reader import RobotsResult
 from crawler.worker.schedule import DOUBTS, QueueSlot
 from crawler.worker.turn import SetAside
 

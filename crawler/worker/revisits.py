@@ -19,10 +19,10 @@ from crawler.archive.warc_reader import StoredResponse, read_record
 from crawler.content.coding import RATIO_MAX, inflate
 from crawler.errors import ArchiveError
 from crawler.model import SITEMAP, Claim, Decoded, Response
+from crawler.routing.runs_known import RunBook
 from crawler.rules.conditional import head_digest
 from crawler.settings import FetchSettings
 from crawler.web.fetcher import Fetcher
-from crawler.worker.runs_known import RunBook
 
 PLAIN_MAX = 10_000  # URLs
 _TO_ROBOTS = b"x-robots-tag"

@@ -13,6 +13,8 @@ from crawler.frontier.messages import AddReply
 from crawler.frontier.owner import Frontier
 from crawler.frontier.record import Crawls
 from crawler.model import SITEMAP, AddOutcome, Candidate, Claim
+from crawler.routing.router import Router, link_name, with_sitemaps
+from crawler.routing.runs_known import RunBook
 from crawler.rules.introductions import Introductions, cost
 from crawler.runtime.clocks import ENGINE_PAUSE_S, monotonic_ms
 from crawler.runtime.tasks import retry_until_answered
@@ -20,8 +22,6 @@ from crawler.worker import url_lines
 from crawler.worker.archive import Placed
 from crawler.worker.internal_errors import ContentSteps
 from crawler.worker.outcomes import Committable
-from crawler.worker.router import Router, link_name, with_sitemaps
-from crawler.worker.runs_known import RunBook
 from crawler.worker.work import Work
 
 # Pages whose links wait: their domain has introduced too much, or the engine has no room for the links.

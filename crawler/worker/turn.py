@@ -13,6 +13,7 @@ import msgspec
 from crawler.archive.inflight_log import InflightMark
 from crawler.errors import EngineError, InvariantError
 from crawler.frontier.owner import Settlement
+from crawler.hosts.session_loss import Watch
 from crawler.membership.held import HeldPartitions
 from crawler.model import Claim, Request
 from crawler.rules.pace import TICK_MS
@@ -23,7 +24,6 @@ from crawler.worker.counters import OpenClaims
 from crawler.worker.internal_errors import InternalErrors
 from crawler.worker.outcomes import Failed, Outcome
 from crawler.worker.schedule import QueueSlot, Scheduler
-from crawler.worker.session_loss import Watch
 
 log = logging.getLogger(__name__)
 

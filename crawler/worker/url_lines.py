@@ -7,12 +7,12 @@ canonical URL has no space, so what follows it behind " - " can't be taken for a
 import logging
 from collections.abc import Iterator, Sequence
 
+from crawler.hosts.robots_reader import RobotsResult
 from crawler.model import Candidate, FailureKind, RefusalReason
+from crawler.routing.runs_known import ENDED
 from crawler.runtime.log_files import url_log
 from crawler.terminal.words import counted, duration, failure_reason, number, size
 from crawler.worker.outcomes import Committable, Failed, Outcome, Refused
-from crawler.worker.robots_reader import RobotsResult
-from crawler.worker.runs_known import ENDED
 
 WHAT_WIDTH = 13  # "200  10.9 KiB": a longer reason moves the rest of its line
 TOOK_WIDTH = 9

@@ -11,6 +11,7 @@ import msgspec
 from crawler.frontier.messages import QueueBatch
 from crawler.membership.held import HeldPartitions
 from crawler.model import CommitEntry
+from crawler.routing.traps_learned import TrapMemory
 from crawler.rules.sites import of_queues
 from crawler.rules.turns import FairTurns
 from crawler.runtime.clocks import monotonic_ms
@@ -20,7 +21,6 @@ from crawler.worker.counters import Counters, OpenClaims
 from crawler.worker.due_users import OUTDATED_MAX, DueUsers
 from crawler.worker.page_requests import OpenRequests
 from crawler.worker.schedule import Scheduler
-from crawler.worker.traps_learned import TrapMemory
 
 SOON_MS = 500
 

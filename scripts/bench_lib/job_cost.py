@@ -88,7 +88,7 @@ class JobCosts:
         return await self._session.engine_cpu_s(), time.process_time()
 
     async def _trigger_all(self, n: int, now_s: float) -> list[str]:
-        """As crawler/worker/clock_check.py: what is due in some partitions, each with its next one."""
+        """As crawler/jobs/clock_check.py: what is due in some partitions, each with its next one."""
         begun, runs = await self._begin(), list[str]()
         while len(runs) < n:
             for start in range(0, PARTITIONS, 4):
@@ -107,7 +107,7 @@ class JobCosts:
         return runs
 
     async def _end_all(self, runs: Sequence[str], now_s: float) -> None:
-        """As crawler/worker/clock_check.py: two looks, the end, and what is left of them."""
+        """As crawler/jobs/clock_check.py: two looks, the end, and what is left of them."""
         begun = await self._begin()
         for start in range(0, len(runs), DUE_MAX):
             some = runs[start : start + DUE_MAX]

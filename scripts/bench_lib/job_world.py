@@ -21,11 +21,11 @@ from crawler.frontier.leases import Acquired, Leases
 from crawler.frontier.owner import Frontier
 from crawler.frontier.record import Keys
 from crawler.frontier.runs import Runs
+from crawler.jobs.runs import JobStore
 from crawler.membership.held import HeldPartitions
 from crawler.rules.job_runs import RunCounts, RunRecord
 from crawler.runtime.clocks import monotonic_ms
 from crawler.settings import Settings
-from crawler.worker.job_runs import JobStore
 from tests.simulation.clocks import EPOCH_NS
 from tests.simulation.engine import Job, Server, SimEngine
 from tests.simulation.loop import NS, PROCESS, Process, VirtualLoop

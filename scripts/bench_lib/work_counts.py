@@ -20,8 +20,8 @@ from typing import Any
 from crawler.archive.index_writer import IndexWriter
 from crawler.archive.warc_writer import WarcWriter
 from crawler.frontier.owner import Frontier
-from crawler.worker import parse
-from crawler.worker.router import Router
+from crawler.parsing import parse
+from crawler.routing.router import Router
 from scripts.bench_lib.peer_environments import ROOT
 from scripts.bench_lib.work_pages import FixedWeb
 from scripts.bench_lib.work_world import Traffic, crawled

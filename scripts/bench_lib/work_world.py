@@ -21,10 +21,11 @@ import hiredis
 from crawler.crawl import build, opening
 from crawler.crawl.url_input import GivenUrl
 from crawler.frontier import record
+from crawler.instance import vitals
 from crawler.membership import node_names
+from crawler.parsing import parse
 from crawler.runtime.ticks import PHASE
 from crawler.settings import Settings, load
-from crawler.worker import parse, vitals
 from scripts.bench_lib.work_pages import Answer, FixedWeb
 from tests.simulation.clocks import virtual_time
 from tests.simulation.loop import VirtualLoop

@@ -25,9 +25,9 @@ import pytest
 
 from crawler.api.routes import ROUTES
 from crawler.crawl.opening import open_crawl
+from crawler.hosts import login
 from crawler.settings import load
 from crawler.testing import Answer, Asked, serve
-from crawler.worker import login
 from tests.api.api_lab import served
 from tests.cli.cli_lab import Ran, forget_apps, in_process
 from tests.crawl.members_site import html

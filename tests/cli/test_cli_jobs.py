@@ -13,13 +13,13 @@ from crawler.archive.folder import open_or_create
 from crawler.cli import jobs as jobs_command
 from crawler.cli.main import main
 from crawler.crawl.opening import open_crawl
+from crawler.jobs import clock_check
 from crawler.rules.job_plan import Plan
 from crawler.rules.jobs import Row, State
 from crawler.runtime.clocks import wall_s
 from crawler.settings import load
 from crawler.views.job_lines import history_table
 from crawler.views.job_view import history_row
-from crawler.worker import clock_check
 from tests.cli.cli_lab import exit_code
 from tests.support.engine import Engine
 

@@ -68,7 +68,7 @@ UNUSED = {
         "crawler.views.handler_failures", "crawler.views.dead_letters",
     ),
     "sessions and logins": (
-        "crawler.content.login_forms", "crawler.worker.login_page", "crawler.rules.cookie_file", "cryptography.fernet",
+        "crawler.content.login_forms", "crawler.hosts.login_page", "crawler.rules.cookie_file", "cryptography.fernet",
     ),
     "-n": ("crawler.supervisor.supervisor",),
     "sitemaps": ("xml.parsers.expat", "html"),
@@ -157,7 +157,7 @@ def test_what_a_crawl_does_not_import_is_there() -> None:
 
 def test_a_worker_starts_without_what_only_the_instance_needs(programs: Nursery) -> None:
     """A process that parses is started in most crawls: asyncio would be a third of its start."""
-    command = "import sys, crawler.worker.parse_worker\nprint('loaded', *sorted(sys.modules))"
+    command = "import sys, crawler.parsing.parse_worker\nprint('loaded', *sorted(sys.modules))"
     ran = subprocess.run(
         [sys.executable, "-c", command], env=programs.environment, capture_output=True, text=True, check=True
     )

@@ -12,11 +12,11 @@ from crawler.crawl.opening import OpenCrawl, make_router
 from crawler.crawl.runs import RunSeeder
 from crawler.crawl.url_input import GivenUrl
 from crawler.frontier.runs import Runs
+from crawler.instance.finish import FinishWatcher
 from crawler.rules.cron import Schedule
 from crawler.rules.finish import RunPass, is_run_finished
 from crawler.rules.job_runs import RunCounts, RunRecord, RunSpec, job_of, total_of
 from crawler.rules.jobs import Job, JobSpec, Revision, Row, State
-from crawler.worker.finish import FinishWatcher
 from tests.crawl.rebuild_lab import WebLab
 from tests.frontier.raw import dump
 

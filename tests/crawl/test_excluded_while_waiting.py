@@ -12,12 +12,12 @@ import pytest
 from crawler.cli.main import main
 from crawler.crawl.opening import make_router, open_crawl
 from crawler.crawl.terms import change
+from crawler.routing.runs_known import RunBook
+from crawler.routing.traps_learned import TrapMemory
 from crawler.settings import Settings
 from crawler.views.facts import explain
 from crawler.views.reasons import verdict
 from crawler.views.summary import summary
-from crawler.worker.runs_known import RunBook
-from crawler.worker.traps_learned import TrapMemory
 from tests.cli.operate_lab import Desk
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.engine import Engine

@@ -10,7 +10,8 @@ from crawler.archive.folder import UNKNOWN
 from crawler.crawl import build
 from crawler.crawl.build import Instance
 from crawler.errors import NoRoomError
-from crawler.worker import disk_room, vitals
+from crawler.instance import vitals
+from crawler.worker import disk_room
 from crawler.worker.claim import FULL_CLAIMS_MAX
 from crawler.worker.disk_room import DiskRoom
 from tests.crawl.harness import crawl, lab_names, settings_of

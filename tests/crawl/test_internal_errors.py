@@ -9,15 +9,15 @@ from msgspec.structs import replace
 
 from crawler.archive.warc_writer import WarcWriter
 from crawler.errors import ArchiveError, InvariantError
+from crawler.hosts.robots_cache import RobotsCache
 from crawler.model import FailureKind
+from crawler.parsing.parse import PageParser
+from crawler.routing.router import Router
 from crawler.rules.robots import RobotsRules
 from crawler.web.fetcher import Fetcher
 from crawler.worker import internal_errors
 from crawler.worker.archive import ArchiveStage
 from crawler.worker.outcomes import Failed, Outcome
-from crawler.worker.parse import PageParser
-from crawler.worker.robots_cache import RobotsCache
-from crawler.worker.router import Router
 from tests.cli.cli_lab import HOST, page
 from tests.crawl.harness import Crawled, crawl, settings_of
 from tests.support.serving import serve_resources

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from crawler import Crawler, Page
+from crawler.hosts.login import Attempt, Logins
+from crawler.hosts.sessions import Session, Sessions
 from crawler.rules import login_pace
 from crawler.testing import Answer, Asked, crawl, serve
-from crawler.worker.login import Attempt, Logins
-from crawler.worker.sessions import Session, Sessions
 from tests.crawl.members_site import MembersSite, html, members_app, redirect
 
 START = "http://club.test/"

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from crawler.model import ParsedPage, Response
+from crawler.parsing import parse
+from crawler.parsing.parse import PageParser, ParseKilledError
+from crawler.parsing.processes import WorkerDiedError
 from crawler.settings import Settings
-from crawler.worker import parse
-from crawler.worker.parse import PageParser, ParseKilledError
-from crawler.worker.processes import WorkerDiedError
 
 
 def response(body: bytes) -> Response:
@@ -54,7 +54,7 @@ async def test_parsing_a_deeply_nested_page_is_killed_while_the_loop_runs(monkey
     parser = PageParser(Settings())
     async with beats() as counted:
         with monkeypatch.context() as patch:
-            patch.setattr("crawler.worker.parse.WORKER_TIMEOUT_S", 1.0)
+            patch.setattr("crawler.parsing.parse.WORKER_TIMEOUT_S", 1.0)
             with pytest.raises(ParseKilledError):
                 await parser.parse(response(b"<div>" * 200_000))
     assert len(counted) > BEATS_MIN
@@ -108,7 +108,7 @@ async def test_a_domain_leaves_the_processes_after_one_quick_page(monkeypatch: p
     apart = Apart(parser, monkeypatch)
     page = response(b"<p>first</p>")
     with monkeypatch.context() as patch:
-        patch.setattr("crawler.worker.parse.cpu_ms", iter((0, parse.SLOW_MS)).__next__)
+        patch.setattr("crawler.parsing.parse.cpu_ms", iter((0, parse.SLOW_MS)).__next__)
         await parser.parse(page)
     assert apart.urls == [], "nothing was known of it"
     for apart.spent_ms in (parse.SLOW_MS, 1):
@@ -132,7 +132,7 @@ async def test_an_expensive_page_sends_no_other_page_to_a_process(monkeypatch: p
 
 
 async def test_the_domains_that_were_slow_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crawler.worker.parse.SLOW_DOMAINS_MAX", 2)
+    monkeypatch.setattr("crawler.parsing.parse.SLOW_DOMAINS_MAX", 2)
     parser = PageParser(Settings())
     Apart(parser, monkeypatch).spent_ms = parse.SLOW_MS
     for name in ("a", "b", "c", "sub.b", "d"):
@@ -186,7 +186,7 @@ async def test_the_end_of_a_parser_is_one_log_event_and_nothing_else(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("crawler.worker.parse.CPU_S", cpu_s)
+    monkeypatch.setattr("crawler.parsing.parse.CPU_S", cpu_s)
     parser = PageParser(Settings())
     await parser.parse_with_tree(response(b"<p>x"), guarded=True)
     if why == "SIGKILL":

@@ -13,12 +13,12 @@ from crawler.crawl.build import Instance, open_instance
 from crawler.crawl.opening import OpenCrawl, make_seeder, open_crawl
 from crawler.errors import NotMetError
 from crawler.frontier.operator_log import Actor, Via
+from crawler.jobs import runs
 from crawler.model import CommitEntry
 from crawler.rules.job_runs import RunCounts
 from crawler.views.facts import explain
 from crawler.views.pruning import Wanted, prune
 from crawler.views.reasons import explanation, state_of
-from crawler.worker import job_runs
 from tests.crawl import handlers_lab
 from tests.crawl.handlers_lab import HOST, page
 from tests.crawl.harness import entries_of, lab_names
@@ -45,7 +45,7 @@ def of_run(entries: Sequence[CommitEntry], run: str) -> dict[str, int]:
 
 async def run_until_idle(crawl: OpenCrawl, node: str = "n") -> Instance:
     """An instance that works until nothing is pending. It ends no run: the test does, in `finish`."""
-    with patch.object(job_runs, "LOOK_S", (600.0, 600.0)), waiting_for_urls(crawl):
+    with patch.object(runs, "LOOK_S", (600.0, 600.0)), waiting_for_urls(crawl):
         async with open_instance(await crawl.reloaded(), node=node, until_finished=True) as instance:
             await instance.run()
     return instance

@@ -10,11 +10,11 @@ from crawler.crawl import seed
 from crawler.crawl.build import open_instance
 from crawler.crawl.opening import make_seeder, open_crawl
 from crawler.crawl.url_input import GivenUrl
+from crawler.instance.finish import FinishWatcher
 from crawler.settings import Settings
 from crawler.views.facts import explain
 from crawler.views.reasons import record_of
 from crawler.worker import claim
-from crawler.worker.finish import FinishWatcher
 from tests.cli.cli_lab import HOST, page
 from tests.crawl.harness import entries_of, settings_of
 from tests.crawl.rebuild_lab import audit, rebuild, totals

@@ -10,8 +10,9 @@ import pytest
 
 from crawler import Crawler, Page
 from crawler.content import parse_cost
+from crawler.hosts import login
+from crawler.parsing import parse
 from crawler.testing import Answer, Asked, crawl, serve
-from crawler.worker import login, parse
 from tests.crawl.members_site import PASSWORD, MembersSite, html, members_app, redirect
 
 START = "http://club.test/"

@@ -13,8 +13,8 @@ from crawler.crawl.opening import open_crawl
 from crawler.frontier.restore import DoneUrl
 from crawler.model import SITEMAP
 from crawler.outputs.records import Pages
+from crawler.parsing.parse import SITEMAP_INLINE_BYTES
 from crawler.views.losses import losses_of
-from crawler.worker.parse import SITEMAP_INLINE_BYTES
 from tests.crawl.harness import crawl, entries_of, lab_names
 from tests.crawl.lab import QUICK, name_server
 from tests.crawl.rebuild_lab import Lab, audit, doors_of, forget_commits, rebuild

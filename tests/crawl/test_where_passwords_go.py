@@ -6,8 +6,8 @@ import pytest
 
 from crawler import Crawler, Page
 from crawler.errors import UsageError
+from crawler.hosts.login_plans import plans_of
 from crawler.testing import Answer, Asked, crawl, serve
-from crawler.worker.login_plans import plans_of
 from tests.crawl.members_site import PASSWORD, MembersSite, html, redirect
 
 COOKIE = ("Set-Cookie", "sid=sid; Path=/; Domain=club.test")

@@ -17,7 +17,8 @@ from crawler.archive.folder import open_existing
 from crawler.archive.items import ItemReader
 from crawler.archive.warc_reader import read_record
 from crawler.crawl.build import Instance
-from crawler.worker import disk_room, vitals
+from crawler.instance import vitals
+from crawler.worker import disk_room
 from tests.crawl.harness import crawl, entries_of, lab_names, settings_of
 from tests.faults.instance_lab import (
     SETTINGS,

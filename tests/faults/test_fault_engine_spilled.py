@@ -12,7 +12,7 @@ from crawler.crawl.build import Instance
 from crawler.engine.client import Engine, Memory
 from crawler.errors import ArchiveError
 from crawler.frontier.spilling import Spilling
-from crawler.worker import spiller
+from crawler.instance import spiller
 from tests.faults.engine_lab import HASTY, committed, counted, durable_engine, is_crawling, lab
 from tests.faults.test_fault_engine_restarts import cut_tail
 from tests.frontier.small_blocks import small_blocks

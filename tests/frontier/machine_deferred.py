@@ -11,8 +11,8 @@ from crawler.frontier.deferred import HOSTS as HOSTS_REASON
 from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.frontier.spilling import is_row
 from crawler.frontier.states import State
+from crawler.instance.raised_quotas import RaisedQuotas
 from crawler.model import AckOutcome
-from crawler.worker.raised_quotas import RaisedQuotas
 from tests.frontier.machine import (
     HOSTS,
     INTAKE,

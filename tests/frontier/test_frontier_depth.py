@@ -11,8 +11,8 @@ from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.messages import FetchQuota
 from crawler.frontier.operator import Purge
 from crawler.frontier.owner import Settlement
+from crawler.instance.raised_quotas import RaisedQuotas
 from crawler.model import Candidate
-from crawler.worker.raised_quotas import RaisedQuotas
 from tests.frontier.door import FINGERPRINTS, Door, found
 
 QUEUE = "a.test"

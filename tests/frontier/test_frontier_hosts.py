@@ -9,8 +9,8 @@ from crawler.frontier.bulk import BulkLookup, Tally
 from crawler.frontier.deferred import BLOCKED, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.frontier.owner import Settlement
+from crawler.instance.raised_quotas import RaisedQuotas
 from crawler.model import Candidate
-from crawler.worker.raised_quotas import RaisedQuotas
 from tests.frontier.door import Door, fingerprint, found
 
 QUEUE = "a.test"

@@ -9,8 +9,8 @@ from crawler.frontier.bulk import BulkLookup
 from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.frontier.owner import Settlement
+from crawler.instance.raised_quotas import RaisedQuotas
 from crawler.rules.remaining import LINK_PLACES
-from crawler.worker.raised_quotas import RaisedQuotas
 from tests.frontier.door import Door, found
 
 QUEUE = "a.test"

@@ -9,9 +9,9 @@ import pytest
 from crawler.frontier.bulk import BulkLookup
 from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.messages import AddQuota
+from crawler.instance import raised_quotas
+from crawler.instance.raised_quotas import RaisedQuotasWatcher
 from crawler.settings import BudgetSettings
-from crawler.worker import raised_quotas
-from crawler.worker.raised_quotas import RaisedQuotasWatcher
 from tests.frontier.door import Door, found
 from tests.frontier.test_frontier_spilling import Spill
 from tests.frontier.test_frontier_spilling_rows import ROW, defer

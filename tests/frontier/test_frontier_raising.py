@@ -6,7 +6,7 @@ from crawler.frontier.bulk import BulkLookup
 from crawler.frontier.deferred import BLOCKED, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.frontier.owner import Settlement
-from crawler.worker.raised_quotas import RaisedQuotas
+from crawler.instance.raised_quotas import RaisedQuotas
 from tests.frontier.door import Door, found
 
 QUEUE = "a.test"

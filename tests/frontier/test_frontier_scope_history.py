@@ -9,10 +9,10 @@ from crawler.engine.client import Engine as Connection
 from crawler.errors import ConflictError
 from crawler.frontier.record import Crawls, Keys, ScopeHistory, record_of
 from crawler.frontier.scripts import library
+from crawler.routing.recent_urls import RecentUrls
+from crawler.routing.router import Router
 from crawler.rules.scope import ScopeRules
 from crawler.settings import ScopeSettings, load
-from crawler.worker.recent_urls import RecentUrls
-from crawler.worker.router import Router
 from tests.support.engine import Engine
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from crawler.errors import EngineError
 from crawler.frontier.deferred import BLOCKED, CRAWL_URLS, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.stats import Stats, Totals
-from crawler.worker.deferred_share import DeferredShare
+from crawler.instance.deferred_share import DeferredShare
 from tests.frontier.door import Door, found
 
 PARTITIONS = 3

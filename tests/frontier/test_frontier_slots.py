@@ -22,12 +22,12 @@ from crawler.frontier.runs import Runs
 from crawler.frontier.scripts import NAMES
 from crawler.frontier.spilling import Spilling
 from crawler.frontier.stats import Stats
+from crawler.instance.raised_quotas import RaisedQuotas
 from crawler.model import Request
 from crawler.rules.cron import schedule_of
 from crawler.rules.job_plan import created, plan
 from crawler.rules.jobs import JobSpec
 from crawler.rules.urls import origin_of
-from crawler.worker.raised_quotas import RaisedQuotas
 from tests.frontier.door import HASH_KEY, Door, found
 from tests.frontier.raw import dump
 

@@ -14,7 +14,7 @@ from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.frontier.operator import OperatorCommands, Purge
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.stats import Stats
-from crawler.worker.raised_quotas import RaisedQuotas
+from crawler.instance.raised_quotas import RaisedQuotas
 from tests.frontier.door import FINGERPRINTS, Door, found, url_of
 from tests.frontier.test_frontier_spilling import QUEUE, Spill, without_delay
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.worker import parse
+from crawler.parsing import parse
 from tests.hostile.crawled import Outcome, Site, check, crawl_all, host_of, links, ok
 
 BODY_MAX = 600_000

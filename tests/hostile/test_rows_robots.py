@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from crawler.hosts import robots_cache
+from crawler.hosts.robots_cache import RobotsCache
 from crawler.settings import RobotsSettings, Settings
-from crawler.worker import robots_cache
-from crawler.worker.robots_cache import RobotsCache
 from tests.hostile.crawled import Close, Outcome, Site, check, crawl_all, host_of, links, moved, ok
 from tests.support.hostile_server import Hold, HostileServer, Repeat, Step
 from tests.web.fetching import fetching

@@ -16,6 +16,7 @@ from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.errors import EngineDown
 from crawler.frontier.jobs import job_id
 from crawler.frontier.operator_log import Actor, Via
+from crawler.jobs import runs, triggers
 from crawler.model import CommitEntry
 from crawler.rules.cron import schedule_of
 from crawler.rules.job_runs import RunSpec
@@ -23,7 +24,6 @@ from crawler.rules.jobs import JobSpec, Row
 from crawler.runtime.clocks import wall_s
 from crawler.settings import Settings
 from crawler.views import jobs
-from crawler.worker import job_runs, job_triggers
 from tests.crawl.harness import entries_of, lab_names, settings_of
 from tests.support.engine import Engine
 from tests.support.patience import PATIENCE_S
@@ -114,8 +114,8 @@ async def until(condition: Callable[[], Awaitable[object]], what: str, *, timeou
 def hasten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look more often than instances do."""
     monkeypatch.setattr(runner, "CHECK_S", SOON_S)
-    monkeypatch.setattr(job_triggers, "IDLE_S", SOON_S)
-    monkeypatch.setattr(job_runs, "LOOK_S", (0.02, 0.1))
+    monkeypatch.setattr(triggers, "IDLE_S", SOON_S)
+    monkeypatch.setattr(runs, "LOOK_S", (0.02, 0.1))
 
 
 @contextlib.asynccontextmanager

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from crawler.errors import ConflictError, EngineDown
-from crawler.worker import clock_check
-from crawler.worker.clock_check import OFFSET_MAX_S, ClockCheck
+from crawler.jobs import clock_check
+from crawler.jobs.clock_check import OFFSET_MAX_S, ClockCheck
 
 T0 = 1_800_000_000.0
 

@@ -17,13 +17,13 @@ from crawler.crawl.url_input import GivenUrl
 from crawler.engine.client import Engine as EngineClient
 from crawler.errors import EngineDown, NotMetError
 from crawler.frontier.jobs import Changed, Jobs, job_id
+from crawler.jobs.runs import RunWatch
 from crawler.recovery.pause import Pause
 from crawler.rules.job_plan import stopped
 from crawler.rules.job_runs import RunRecord, RunSpec, run_id
 from crawler.rules.jobs import Outcome, State
 from crawler.runtime.clocks import wall_s
 from crawler.views import failed_runs, jobs
-from crawler.worker.job_runs import RunWatch
 from tests.crawl.harness import crawl as crawl_all
 from tests.crawl.harness import entries_of, lab_names, settings_of
 from tests.crawl.rebuild_lab import audit

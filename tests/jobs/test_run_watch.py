@@ -12,14 +12,14 @@ from crawler.errors import EngineDown, EngineError
 from crawler.frontier.jobs import Jobs, StoredJob
 from crawler.frontier.owner import Fence
 from crawler.frontier.runs import ActiveRun, Runs
+from crawler.jobs import runs as run_watch
+from crawler.jobs.clock_check import ClockCheck
+from crawler.jobs.runs import JobStore, RunWatch
 from crawler.membership.held import HeldPartitions
 from crawler.rules.cron import Schedule
 from crawler.rules.job_plan import Plan, created, plan
 from crawler.rules.job_runs import ENDED, RunCounts, RunRecord, RunSpec, job_of
 from crawler.rules.jobs import Job, JobSpec, Outcome, State
-from crawler.worker import job_runs as run_watch
-from crawler.worker.clock_check import ClockCheck
-from crawler.worker.job_runs import JobStore, RunWatch
 
 NOW = 10_000.5
 DONE = RunCounts(added=3, done=3, s2=3)

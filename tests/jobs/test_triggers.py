@@ -6,9 +6,9 @@ from typing import Any, cast
 import pytest
 
 from crawler.frontier.jobs import Jobs, StoredJob
+from crawler.jobs import clock_check, triggers
+from crawler.jobs.triggers import Triggers
 from crawler.membership.held import HeldPartition, HeldPartitions
-from crawler.worker import clock_check, job_triggers
-from crawler.worker.job_triggers import Triggers
 
 NOW = 10_000.0
 
@@ -38,7 +38,7 @@ class Lab:
         self.stored, self.now_ms = Stored(), 0
         monkeypatch.setattr(clock_check, "wall_s", lambda: NOW + self.now_ms / 1000)
         monkeypatch.setattr(clock_check, "monotonic_ms", lambda: self.now_ms)
-        monkeypatch.setattr(job_triggers, "monotonic_ms", lambda: self.now_ms)
+        monkeypatch.setattr(triggers, "monotonic_ms", lambda: self.now_ms)
         held = HeldPartitions("me", clock_ms=lambda: self.now_ms)
         held._held[3] = HeldPartition(epoch=1, clock_ms=0, anchor_ms=0)
         self.triggers = Triggers(

@@ -5,9 +5,9 @@ import contextlib
 import time
 from pathlib import Path
 
-from crawler.worker import vitals
+from crawler.instance import vitals
+from crawler.instance.vitals import UNKNOWN, Vitals
 from crawler.worker.lateness import WINDOW_MS, Recent
-from crawler.worker.vitals import UNKNOWN, Vitals
 
 
 class Clock:

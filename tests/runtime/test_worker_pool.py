@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from crawler.worker.processes import WorkerPool, WorkerProcess
+from crawler.parsing.processes import WorkerPool, WorkerProcess
 from tests.support.patience import until
 
 

@@ -13,9 +13,9 @@ import msgspec
 from crawler.engine.client import Call
 from crawler.frontier.arguments import FenceArgs, JobChange
 from crawler.frontier.record import Keys
+from crawler.jobs.clock_check import OFFSET_MAX_S
 from crawler.rules.job_runs import RunRecord
 from crawler.rules.jobs import OPEN, Job, Outcome, Revision, Row, State
-from crawler.worker.clock_check import OFFSET_MAX_S
 from tests.simulation.clocks import EPOCH_NS
 from tests.simulation.job_census import JobCensus
 from tests.simulation.loop import NS, Process, VirtualLoop

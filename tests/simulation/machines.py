@@ -25,15 +25,16 @@ from crawler.frontier import record
 from crawler.handlers.crawler import Crawler, Handler
 from crawler.handlers.page import Page as HandlersPage
 from crawler.handlers.page_run import Handled, run_handler
+from crawler.instance import vitals
 from crawler.membership import node_names as nodes
 from crawler.model import Claim, ParsedPage, Response
+from crawler.parsing import parse
+from crawler.parsing.parse import PageParser
 from crawler.runtime.ticks import PHASE
 from crawler.settings import Settings
 from crawler.settings.schema import LoadedSettings
 from crawler.views import jobs as service_jobs
-from crawler.worker import parse, vitals
 from crawler.worker.handle import HandlerStage
-from crawler.worker.parse import PageParser
 from tests.simulation.browsing import Internet, SimFetcher
 from tests.simulation.disk import Disks
 from tests.simulation.engine import Server, SimEngine

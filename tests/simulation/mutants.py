@@ -19,22 +19,24 @@ from crawler.frontier.arguments import with_positions
 from crawler.frontier.leases import Acquired, Leases
 from crawler.frontier.owner import Frontier, Settlement
 from crawler.frontier.runs import Runs
+from crawler.hosts.robots_gate import RobotsGate
+from crawler.instance import finish
+from crawler.instance.raised_quotas import RaisedQuotas
+from crawler.instance.rebalance import PartitionRebalance
+from crawler.instance.retelling import Retelling
+from crawler.instance.usage import QuotaUsage
+from crawler.jobs import runs
+from crawler.jobs.clock_check import ClockCheck
 from crawler.membership.engine_restarts import EngineRestarts
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness
+from crawler.routing.runs_known import RunBook
 from crawler.rules import job_plan
 from crawler.runtime.clocks import monotonic_ms, wall_s
-from crawler.worker import claim, finish, job_runs
+from crawler.worker import claim
 from crawler.worker.archive import ArchiveStage
 from crawler.worker.before_page import RobotsTurns
-from crawler.worker.clock_check import ClockCheck
 from crawler.worker.outcomes import Committable
-from crawler.worker.raised_quotas import RaisedQuotas
-from crawler.worker.rebalance import PartitionRebalance
-from crawler.worker.retelling import Retelling
-from crawler.worker.robots_gate import RobotsGate
 from crawler.worker.route import RouteStage
-from crawler.worker.runs_known import RunBook
-from crawler.worker.usage import QuotaUsage
 from tests.simulation import overflow
 from tests.simulation.disk import Disks
 from tests.simulation.holding import Limits
@@ -244,7 +246,7 @@ def job_unfenced() -> contextlib.AbstractContextManager[None]:
 
 def run_of_one_pass() -> contextlib.AbstractContextManager[None]:
     """A run has ended when one look finds nothing pending."""
-    return _patched(job_runs, "is_run_finished", lambda passes: passes[-1].is_quiet)
+    return _patched(runs, "is_run_finished", lambda passes: passes[-1].is_quiet)
 
 
 def touch_after_add() -> contextlib.AbstractContextManager[None]:

@@ -11,8 +11,8 @@ from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Memory
 from crawler.errors import ArchiveError
 from crawler.frontier.spilling import Stub, urls_of
+from crawler.instance import spiller
 from crawler.settings import Settings
-from crawler.worker import spiller
 from tests.frontier.small_blocks import small_blocks
 from tests.simulation.machines import replaced
 

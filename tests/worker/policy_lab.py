@@ -4,12 +4,12 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.frontier.owner import Settlement
+from crawler.hosts.robots_cache import RobotsEntry
+from crawler.hosts.robots_reader import RobotsResult
 from crawler.model import Claim, Failure, FailureKind, FetchResult, Response
 from crawler.settings import load
 from crawler.worker import response_policy
 from crawler.worker.response_policy import ResponsePolicy
-from crawler.worker.robots_cache import RobotsEntry
-from crawler.worker.robots_reader import RobotsResult
 from tests.worker.test_schedule import claim
 
 SETTLED = Settlement(next_fetch_ms=0)

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
+from crawler.hosts import robots_cache
+from crawler.hosts.robots_cache import RobotsCache
 from crawler.model import FetchResult, Response
 from crawler.settings import Settings
-from crawler.worker import cookie_walls, robots_cache
+from crawler.worker import cookie_walls
 from crawler.worker import work as due_partitions
 from crawler.worker.cookie_walls import CookieWalls
 from crawler.worker.counters import OpenClaims
-from crawler.worker.robots_cache import RobotsCache
 from crawler.worker.work import DuePartitions
 
 

@@ -5,10 +5,10 @@ from typing import NamedTuple
 import pytest
 from msgspec.structs import replace
 
+from crawler.hosts.robots_reader import RobotsResult
 from crawler.model import OURS, Failure, FailureKind, FetchResult
 from crawler.rules.origin_health import HostAction
 from crawler.worker.response_policy import ResponsePolicy
-from crawler.worker.robots_reader import RobotsResult
 from crawler.worker.schedule import QueueSlot
 from tests.worker.policy_lab import HERE, OTHER, SETTLED, Clock, answer, claim_at, failure, policy_with, unreadable
 

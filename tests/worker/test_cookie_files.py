@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from crawler.hosts.sessions import cookies_of_files
 from crawler.rules.cookies import COOKIES_MAX
 from crawler.settings import SiteSettings
-from crawler.worker.sessions import cookies_of_files
 
 NOW_S = 1_795_900_000.0
 

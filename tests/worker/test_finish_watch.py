@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from crawler.frontier.members import Member
-from crawler.worker import finish
-from crawler.worker.finish import FinishWatcher
-from crawler.worker.retelling import UNDER_WAY
+from crawler.instance import finish
+from crawler.instance.finish import FinishWatcher
+from crawler.instance.retelling import UNDER_WAY
 from tests.support.patience import until
 
 LONG_S = 0.1

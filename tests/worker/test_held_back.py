@@ -11,6 +11,9 @@ from crawler.errors import EngineFull
 from crawler.frontier.messages import AckReply, AddReply
 from crawler.frontier.owner import Settlement
 from crawler.model import AckOutcome, AddOutcome, Candidate, Claim, ParsedPage
+from crawler.routing.recent_urls import RecentUrls
+from crawler.routing.router import Router
+from crawler.routing.traps_learned import TrapMemory
 from crawler.rules import introductions
 from crawler.rules.introductions import BURST_BYTES, BYTES_PER_S, Introductions, cost
 from crawler.rules.job_runs import RunRecord, RunSpec
@@ -21,11 +24,8 @@ from crawler.worker.activity import Activity
 from crawler.worker.commit import Committer, Ends
 from crawler.worker.counters import Counters, OpenClaims
 from crawler.worker.outcomes import Committable
-from crawler.worker.recent_urls import RecentUrls
 from crawler.worker.route import HeldBack, RouteStage
-from crawler.worker.router import Router
 from crawler.worker.schedule import Scheduler
-from crawler.worker.traps_learned import TrapMemory
 from tests.worker.test_links_of_a_group import RECORD
 from tests.worker.turn_lab import BUSY, content_steps, work_of
 

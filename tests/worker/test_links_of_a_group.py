@@ -10,15 +10,15 @@ from crawler.frontier.messages import AddReply
 from crawler.frontier.owner import Settlement
 from crawler.frontier.record import CrawlRecord
 from crawler.model import AddOutcome, Candidate, Claim, ParsedPage, RefusalReason
+from crawler.routing.recent_urls import RecentUrls
+from crawler.routing.router import Router
+from crawler.routing.traps_learned import TrapMemory
 from crawler.rules.introductions import Introductions
 from crawler.rules.scope import ScopeRules
 from crawler.settings import ScopeSettings, TrapSettings
 from crawler.worker.counters import Counters, OpenClaims
 from crawler.worker.outcomes import Committable
-from crawler.worker.recent_urls import RecentUrls
 from crawler.worker.route import RouteStage
-from crawler.worker.router import Router
-from crawler.worker.traps_learned import TrapMemory
 from tests.worker.turn_lab import content_steps, work_of
 
 RECORD = CrawlRecord(

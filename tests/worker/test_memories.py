@@ -20,7 +20,16 @@ from crawler.frontier import placement
 from crawler.frontier.placement import Placement
 from crawler.frontier.runs import ActiveRun
 from crawler.handlers.crawler import Crawler
+from crawler.hosts import robots_cache, robots_reader
+from crawler.hosts.robots_cache import RobotsCache
+from crawler.hosts.robots_reader import RobotsReader
+from crawler.instance import rebalance
 from crawler.model import Claim, Failure, FailureKind, FetchResult
+from crawler.routing import router, runs_known
+from crawler.routing.recent_urls import URL_CHARS_MAX, RecentUrls
+from crawler.routing.router import Router
+from crawler.routing.runs_known import RunBook
+from crawler.routing.traps_learned import TrapMemory
 from crawler.rules import places as url_places
 from crawler.rules import proxy_health, trap_verdict, urls
 from crawler.rules import robots as robots_txt
@@ -41,20 +50,7 @@ from crawler.web.connection_pool import Pool
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 from crawler.web.tls import ResumingContext
-from crawler.worker import (
-    address_limit,
-    cookie_walls,
-    hooks,
-    internal_errors,
-    page_requests,
-    rebalance,
-    response_policy,
-    robots_cache,
-    robots_reader,
-    router,
-    runs_known,
-    schedule,
-)
+from crawler.worker import address_limit, cookie_walls, hooks, internal_errors, page_requests, response_policy, schedule
 from crawler.worker.address_limit import AddressLimiter, Reached, Reaching, SlowHosts
 from crawler.worker.cookie_walls import CookieWalls
 from crawler.worker.counters import OpenClaims
@@ -62,14 +58,8 @@ from crawler.worker.hooks import Hooks
 from crawler.worker.internal_errors import InternalErrors
 from crawler.worker.outcomes import Refused
 from crawler.worker.page_requests import Answered, PageRequest, StaleRequests, Step
-from crawler.worker.recent_urls import URL_CHARS_MAX, RecentUrls
 from crawler.worker.response_policy import Recall, ResponsePolicy
-from crawler.worker.robots_cache import RobotsCache
-from crawler.worker.robots_reader import RobotsReader
-from crawler.worker.router import Router
-from crawler.worker.runs_known import RunBook
 from crawler.worker.schedule import QueueSlot, Scheduler
-from crawler.worker.traps_learned import TrapMemory
 from crawler.worker.turn import AwaitReach
 from tests.support.patience import others_run
 from tests.worker.policy_lab import SETTLED, answer, claim_at, failure

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from crawler.worker.parse import ComputeLimiter
+from crawler.parsing.parse import ComputeLimiter
 
 
 async def passes_of(limiter: ComputeLimiter, count: int, cancelled: frozenset[int] = frozenset()) -> dict[int, int]:

@@ -12,12 +12,12 @@ from crawler.errors import ArchiveError
 from crawler.frontier.deferred import DeferredRow
 from crawler.frontier.messages import QuotaReached
 from crawler.frontier.stats import Totals
+from crawler.instance import usage as usage_of_quotas
+from crawler.instance.crawl_quota import QuotaAdmission
+from crawler.instance.deferred_share import DeferredShare
+from crawler.instance.usage import UNRELEASED_MS, QuotaUsage
 from crawler.settings import load
-from crawler.worker import usage as usage_of_quotas
 from crawler.worker.counters import Counters, OpenClaims
-from crawler.worker.crawl_quota import QuotaAdmission
-from crawler.worker.deferred_share import DeferredShare
-from crawler.worker.usage import UNRELEASED_MS, QuotaUsage
 from tests.worker.test_schedule import claim
 from tests.worker.turn_lab import held_with, work_of
 

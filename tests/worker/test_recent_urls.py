@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.worker.recent_urls import RecentUrls
+from crawler.routing.recent_urls import RecentUrls
 
 
 def test_a_recent_url_is_known_at_its_depth_or_deeper_only() -> None:

@@ -3,12 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
+from crawler.hosts.robots_reader import RobotsResult
 from crawler.model import FailureKind
 from crawler.rules.origin_health import HostAction
 from crawler.rules.pace import UNMEASURED
 from crawler.worker import response_policy
 from crawler.worker.response_policy import PROBE_MS, Recall, ResponsePolicy
-from crawler.worker.robots_reader import RobotsResult
 from crawler.worker.schedule import QueueSlot
 from tests.worker.policy_lab import HERE, OTHER, SETTLED, Clock, answer, claim_at, failure, policy_with, unreadable
 

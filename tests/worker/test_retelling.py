@@ -18,9 +18,9 @@ from crawler.errors import EngineDown, EngineError, NoRoomError
 from crawler.frontier.arguments import AddArgs
 from crawler.frontier.members import UNDER_WAY, engine_digest
 from crawler.frontier.messages import AddReply
+from crawler.instance import retelling as module
+from crawler.instance.retelling import Retelling
 from crawler.model import AddOutcome
-from crawler.worker import retelling as module
-from crawler.worker.retelling import Retelling
 from tests.support.patience import others_run, until
 
 

@@ -11,11 +11,11 @@ import pytest
 from crawler.errors import EngineDown, EngineError
 from crawler.frontier.leases import Acquired
 from crawler.frontier.owner import Aside, Fence, Settlement
+from crawler.instance import rebalance as work_module
+from crawler.instance.rebalance import PartitionRebalance
 from crawler.model import AckOutcome, Claim
 from crawler.runtime.clocks import monotonic_ms
-from crawler.worker import rebalance as work_module
 from crawler.worker.counters import Counters, OpenClaims
-from crawler.worker.rebalance import PartitionRebalance
 from crawler.worker.response_policy import Recall
 from crawler.worker.schedule import Scheduler
 from crawler.worker.turn import SetAside

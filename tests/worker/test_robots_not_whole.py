@@ -11,10 +11,10 @@ from typing import Any
 import brotli
 import pytest
 
+from crawler.hosts.robots_cache import RobotsCache, RobotsEntry
+from crawler.hosts.robots_reader import BODY_BYTES_MAX, RobotsReader
 from crawler.model import Claim, FailureKind
 from crawler.settings import RobotsSettings, Settings
-from crawler.worker.robots_cache import RobotsCache, RobotsEntry
-from crawler.worker.robots_reader import BODY_BYTES_MAX, RobotsReader
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.hostile_server import Close, Cut, Hold, HostileServer, Repeat, Reset, Step
 from tests.support.tls import Authority

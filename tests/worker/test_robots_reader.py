@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from crawler.hosts import robots_cache
+from crawler.hosts.robots_cache import RobotsCache
+from crawler.hosts.robots_reader import REDIRECTS_MAX, RobotsReader, RobotsResult
+from crawler.hosts.sessions import NotEntitledError
 from crawler.model import Claim, Failure, FailureKind, FetchResult, Response
 from crawler.rules.robots import RobotsRules
 from crawler.rules.urls import host_of
 from crawler.settings import Settings
-from crawler.worker import robots_cache
-from crawler.worker.robots_cache import RobotsCache
-from crawler.worker.robots_reader import REDIRECTS_MAX, RobotsReader, RobotsResult
-from crawler.worker.sessions import NotEntitledError
 
 RULES = b"User-agent: *\nCrawl-delay: 3\nDisallow: /no\n"
 CLAIM = Claim(

@@ -12,17 +12,17 @@ from crawler.errors import EngineDown
 from crawler.frontier.messages import QueueBatch
 from crawler.frontier.operator import Overrides
 from crawler.frontier.owner import Fence, Settlement
+from crawler.hosts.robots_cache import RobotsEntry
+from crawler.hosts.robots_gate import RobotsGate
+from crawler.hosts.robots_reader import RobotsResult
+from crawler.hosts.sessions import NotEntitledError
 from crawler.model import Claim
 from crawler.runtime.clocks import monotonic_ms
 from crawler.settings import PolitenessSettings, Settings
 from crawler.worker.before_page import RobotsTurns
 from crawler.worker.counters import OpenClaims
 from crawler.worker.response_policy import ResponsePolicy
-from crawler.worker.robots_cache import RobotsEntry
-from crawler.worker.robots_gate import RobotsGate
-from crawler.worker.robots_reader import RobotsResult
 from crawler.worker.schedule import QueueSlot, Scheduler
-from crawler.worker.sessions import NotEntitledError
 from crawler.worker.turn import Requeue, Turn, TurnEnd
 from tests.worker.turn_lab import held_with, hosts_of, runner_of, turn_of
 

@@ -12,18 +12,18 @@ from msgspec.structs import replace
 from crawler.errors import EngineDown
 from crawler.frontier.runs import ActiveRun
 from crawler.model import Claim
+from crawler.routing import runs_known as run_book
+from crawler.routing.recent_urls import RecentUrls
+from crawler.routing.router import Router
+from crawler.routing.runs_known import RunBook
+from crawler.routing.traps_learned import TrapMemory
 from crawler.rules.introductions import Introductions
 from crawler.rules.job_runs import RunRecord, RunSpec
 from crawler.rules.scope import ScopeRules
 from crawler.rules.traps import NOTHING_LEARNED
 from crawler.settings import TrapSettings
-from crawler.worker import runs_known as run_book
 from crawler.worker.counters import Counters, OpenClaims
-from crawler.worker.recent_urls import RecentUrls
 from crawler.worker.route import RouteStage
-from crawler.worker.router import Router
-from crawler.worker.runs_known import RunBook
-from crawler.worker.traps_learned import TrapMemory
 from tests.worker.test_links_of_a_group import RECORD, FakeFrontier, page
 from tests.worker.turn_lab import content_steps, work_of
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from crawler.hosts.login import Logins
+from crawler.hosts.login_plans import LoginPlan
+from crawler.hosts.session_loss import NOTHING, Fate, Length, Paths, Seen, Sight
+from crawler.hosts.sessions import Session
 from crawler.model import Claim, FailureKind
 from crawler.rules.login_pace import LoginRecord
-from crawler.worker.login import Logins
-from crawler.worker.login_plans import LoginPlan
-from crawler.worker.session_loss import NOTHING, Fate, Length, Paths, Seen, Sight
-from crawler.worker.sessions import Session
 
 LOST = Seen(Sight.LOST, "it leads to the login")
 INNOCENT = ("private", "public", "moved", "missing")

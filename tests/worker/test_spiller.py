@@ -10,10 +10,10 @@ from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Memory
 from crawler.frontier.owner import Fence
 from crawler.frontier.spilling import Spilling, Stub, urls_of
+from crawler.instance import spiller
+from crawler.instance.spiller import KEEP_MS, Spiller
 from crawler.settings import load
-from crawler.worker import spiller
 from crawler.worker.counters import Counters, OpenClaims
-from crawler.worker.spiller import KEEP_MS, Spiller
 from tests.frontier.door import DELAY_MS, Door, found
 from tests.support.engine import Engine
 from tests.worker.turn_lab import work_of

@@ -6,11 +6,11 @@ import pytest
 
 from crawler.errors import EngineDown
 from crawler.frontier.owner import Fence
+from crawler.hosts import sessions as module
+from crawler.hosts.sessions import NotEntitledError, Session, Sessions, seal_of
 from crawler.model import AckOutcome, Claim, Request
 from crawler.rules.cookies import Jar
 from crawler.settings import CookieSettings
-from crawler.worker import sessions as module
-from crawler.worker.sessions import NotEntitledError, Session, Sessions, seal_of
 from tests.support.patience import others_run
 from tests.worker.turn_lab import held_with
 

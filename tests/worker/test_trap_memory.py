@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from crawler.frontier.record import CrawlRecord
 from crawler.model import Candidate, Claim
+from crawler.routing.recent_urls import RecentUrls
+from crawler.routing.router import Router
+from crawler.routing.traps_learned import TrapMemory
 from crawler.rules.scope import ScopeRules
 from crawler.settings import OrderSettings, ScopeSettings, TrapSettings
-from crawler.worker.recent_urls import RecentUrls
-from crawler.worker.router import Router
-from crawler.worker.traps_learned import TrapMemory
 
 LIMITS = TrapSettings()
 PROVEN = LIMITS.path_segments + LIMITS.steps_max + 1  # levels of a path, after which it is one

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from crawler.hosts.robots_cache import RobotsEntry
+from crawler.hosts.robots_reader import RobotsResult
 from crawler.model import Candidate, FailureKind, ParsedPage, RefusalReason
 from crawler.rules.robots import RobotsRules
 from crawler.runtime.log_files import show_urls, url_log
 from crawler.worker import url_lines
 from crawler.worker.attempts import AttemptNotes
 from crawler.worker.outcomes import Committable, Deferred, Failed, Outcome, Refused
-from crawler.worker.robots_cache import RobotsEntry
-from crawler.worker.robots_reader import RobotsResult
 from crawler.worker.url_lines import line_of
 from tests.worker.test_attempt_notes import CLAIM, RESPONSE, committable, failed
 

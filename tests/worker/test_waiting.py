@@ -10,12 +10,13 @@ import pytest
 from crawler.frontier.operator import EVERYWHERE, Overrides
 from crawler.frontier.owner import Awake
 from crawler.frontier.series import FINE, Sample
+from crawler.instance import series
+from crawler.instance.series import Sampler
 from crawler.runtime import clocks, ticks
 from crawler.runtime.ticks import until_tick
-from crawler.worker import claim, series
+from crawler.worker import claim
 from crawler.worker.claim import SWEEP_MAX, SWEEPS, Claimer
 from crawler.worker.counters import Counters, OpenClaims
-from crawler.worker.series import Sampler
 from tests.support.patience import others_run
 from tests.worker.turn_lab import claimer_with, held_with
 

@@ -12,6 +12,7 @@ from crawler.archive.inflight_log import InflightMark
 from crawler.frontier.leases import Acquired
 from crawler.membership.held import Dependent, HeldPartitions
 from crawler.model import Claim
+from crawler.routing.traps_learned import TrapMemory
 from crawler.settings import ArchiveSettings, Settings
 from crawler.worker import address_limit, schedule
 from crawler.worker.address_limit import AddressLimiter
@@ -25,7 +26,6 @@ from crawler.worker.internal_errors import ContentSteps
 from crawler.worker.page_requests import OpenRequests
 from crawler.worker.response_policy import ResponsePolicy
 from crawler.worker.schedule import QueueSlot, Scheduler
-from crawler.worker.traps_learned import TrapMemory
 from crawler.worker.turn import Turn, TurnRunner
 from crawler.worker.work import DuePartitions, Work
 

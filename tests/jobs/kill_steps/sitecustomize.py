@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-NAMED = ("worker/clock_check", "worker/job_triggers", "worker/job_runs", "crawl/runs")
+NAMED = ("jobs/clock_check", "jobs/triggers", "jobs/runs", "crawl/runs")
 PLACES = tuple(f"/crawler/{name}.py" for name in NAMED)
 STEP, END, NOTES = (os.environ.get(name, "") for name in ("JOB_STEP", "JOB_STEP_END", "JOB_STEPS"))
 

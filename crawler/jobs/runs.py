@@ -19,6 +19,7 @@ from crawler.errors import CrawlerError, EngineError
 from crawler.frontier.jobs import Changed, Jobs, StoredJob
 from crawler.frontier.owner import Fence
 from crawler.frontier.runs import Runs
+from crawler.jobs.clock_check import ClockCheck
 from crawler.membership.held import HeldPartitions
 from crawler.rules.finish import RunPass, is_run_finished
 from crawler.rules.job_plan import DEFAULTS, Plan, RunResult, ended, undecided
@@ -29,7 +30,6 @@ from crawler.runtime.tasks import Gate, Loop, open_gate
 from crawler.runtime.ticks import until_set
 from crawler.settings.schema import JobSettings
 from crawler.terminal.words import counted
-from crawler.worker.clock_check import ClockCheck
 
 log = logging.getLogger(__name__)
 

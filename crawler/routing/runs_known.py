@@ -13,12 +13,12 @@ import msgspec
 
 from crawler.frontier.runs import ActiveRun, Runs, with_roots
 from crawler.model import Claim
+from crawler.routing.router import Router
+from crawler.routing.traps_learned import TrapMemory
 from crawler.rules.job_runs import URLS, RunRecord, with_limits
 from crawler.rules.scope import ScopeRules
 from crawler.runtime.clocks import monotonic_ms
 from crawler.settings.schema import JobSettings
-from crawler.worker.router import Router
-from crawler.worker.traps_learned import TrapMemory
 
 RUNS_MAX = 4096  # known at a time; the one that was read longest ago is forgotten
 IDLE_MS = 600_000  # and those that were not read for so long: most have ended

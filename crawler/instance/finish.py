@@ -14,11 +14,11 @@ from crawler.errors import EngineError
 from crawler.frontier.members import Member, Members
 from crawler.frontier.record import CrawlRecord, Crawls, PartitionCount
 from crawler.frontier.runs import Runs
+from crawler.instance.retelling import all_told
 from crawler.rules.finish import Pass, is_finished
 from crawler.rules.membership import COMMANDS, declared
 from crawler.runtime.clocks import monotonic_ms
 from crawler.worker.archive import ArchiveStage
-from crawler.worker.retelling import all_told
 
 BUSY_PAUSE_S = 0.05
 LOOK_ALONE_MS = 15_000  # without a look of the session that should: it seems to be unable to

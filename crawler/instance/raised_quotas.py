@@ -24,6 +24,7 @@ from crawler.frontier.deferred import (
 from crawler.frontier.messages import FetchQuota
 from crawler.frontier.owner import Frontier
 from crawler.frontier.pending import PendingUrls
+from crawler.instance.deferred_share import PARTITIONS_MAX
 from crawler.membership.held import HeldPartitions
 from crawler.rules.places import label_of
 from crawler.rules.remaining import grown, is_left, is_within, room_of
@@ -32,7 +33,6 @@ from crawler.runtime.clocks import monotonic_ms
 from crawler.runtime.tasks import Gate, open_gate
 from crawler.runtime.ticks import tick
 from crawler.settings import BudgetSettings
-from crawler.worker.deferred_share import PARTITIONS_MAX
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ import logging
 
 from crawler.errors import EngineError
 from crawler.frontier.operator import OperatorCommands, Overrides
+from crawler.instance.rebalance import PartitionRebalance
 from crawler.model import Claim
 from crawler.rules.places import registrable_domain
-from crawler.worker.rebalance import PartitionRebalance
 from crawler.worker.work import Work
 
 log = logging.getLogger(__name__)

@@ -11,6 +11,8 @@ from crawler.frontier.deferred import CRAWL_URLS, DEPTH
 from crawler.frontier.placement import Placement
 from crawler.frontier.record import CrawlRecord
 from crawler.model import SITEMAP, SITEMAP_DEPTH_MAX, Candidate, Claim, Followed, RefusalReason, Request
+from crawler.routing.recent_urls import RecentUrls
+from crawler.routing.traps_learned import deferral_reason
 from crawler.rules.job_runs import RunRecord, RunSpec
 from crawler.rules.order import NO_SIGNALS, Ordering, Signals
 from crawler.rules.remaining import is_within, link_place
@@ -21,8 +23,6 @@ from crawler.rules.trap_verdict import Action, TrapRules
 from crawler.rules.traps import NOTHING_LEARNED, TrapState
 from crawler.runtime.clocks import wall_s
 from crawler.settings import BudgetSettings, SiteSettings, TrapSettings
-from crawler.worker.recent_urls import RecentUrls
-from crawler.worker.traps_learned import deferral_reason
 
 OUT_OF_SCOPE_MAX = 16_384  # URLs that are remembered as out of scope
 RECENT_OF_RUN = 4096  # URLs that are remembered for each run

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from crawler.errors import EngineError
 from crawler.frontier.operator import Overrides
 from crawler.frontier.owner import Frontier, Settlement
+from crawler.hosts.robots_cache import RobotsCache, RobotsEntry
+from crawler.hosts.robots_reader import RobotsReader, RobotsResult, Working
 from crawler.membership.held import HeldPartitions
 from crawler.model import Claim
 from crawler.rules.pace import delay_ms
 from crawler.rules.sites import of_queues
 from crawler.rules.urls import join, origin_of
 from crawler.settings import PolitenessSettings, SiteSettings
-from crawler.worker.robots_cache import RobotsCache, RobotsEntry
-from crawler.worker.robots_reader import RobotsReader, RobotsResult, Working
 
 log = logging.getLogger(__name__)
 ANNOUNCED_MAX = 10_000  # origins; what is forgotten is announced again, and known to the engine

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import msgspec
 
 from crawler.content.html import redirect_target
+from crawler.hosts.borrowed_slots import POLL_MS_MAX, BorrowedSlot, SlotBorrower
+from crawler.hosts.robots_cache import RobotsCache, RobotsEntry
 from crawler.model import OURS, REDIRECTS, Failure, FetchResult
 from crawler.rules.urls import origin_of
 from crawler.runtime.clocks import monotonic_ms
 from crawler.web.connection import IDLE
 from crawler.web.fetcher import Fetcher
-from crawler.worker.borrowed_slots import POLL_MS_MAX, BorrowedSlot, SlotBorrower
-from crawler.worker.robots_cache import RobotsCache, RobotsEntry
 
 BODY_BYTES_MAX = 512_000  # the rest of a robots.txt is ignored; RFC 9309 asks for no less
 REDIRECTS_MAX = 5  # to reach a robots.txt: RFC 9309, too

@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 
-from crawler.worker.parse_worker import FAILED, HEAD, READY, framed
+from crawler.parsing.parse_worker import FAILED, HEAD, READY, framed
 
 START_TIMEOUT_S = 60.0  # it loads the user's code, which may hang
 END_TIMEOUT_S = 1.0  # between the end of a process's stdout and its own

@@ -24,8 +24,12 @@ from crawler.handlers.page import Page
 from crawler.handlers.run import call_asynchronous, call_plain
 from crawler.handlers.tasks import CodeFailure
 from crawler.handlers.threads import Threads
+from crawler.hosts.login_plans import LoginPlan
+from crawler.hosts.session_loss import NOTHING, Fate, Seen, SessionLosses, Sight, Watch
+from crawler.hosts.sessions import Session, Sessions
 from crawler.media_type import declared_type, is_html
 from crawler.model import GET, PLAIN, REDIRECTS, Claim, FetchResult, Followed, Request, Response
+from crawler.parsing.parse import PageParser, ParseKilledError
 from crawler.redaction import SHORTEST, has_any, learn_login, redact, without
 from crawler.rules.challenges import sentence_of
 from crawler.rules.login_pace import FULL_HOURS_MAX, LOGINS_AN_HOUR, LoginRecord
@@ -35,13 +39,9 @@ from crawler.rules.requests import becomes_get, redirected
 from crawler.rules.urls import host_of, origin_of
 from crawler.runtime.clocks import monotonic_ms
 from crawler.runtime.crash_points import reached
-from crawler.worker.login_plans import LoginPlan
-from crawler.worker.parse import PageParser, ParseKilledError
-from crawler.worker.session_loss import NOTHING, Fate, Seen, SessionLosses, Sight, Watch
-from crawler.worker.sessions import Session, Sessions
 
 if TYPE_CHECKING:
-    from crawler.worker.login_page import LoginPage
+    from crawler.hosts.login_page import LoginPage
 
 log = logging.getLogger(__name__)
 BODY_BYTES_MAX = 2 << 20  # of a login page
@@ -265,7 +265,7 @@ class Logins:
         return Outcome()
 
     async def _page_of(self, session: Session, response: Response) -> "LoginPage":
-        from crawler.worker.login_page import LoginPage
+        from crawler.hosts.login_page import LoginPage
 
         parsed, tree = await self._parser.parse_with_tree(response, keeps_tree=True)
         request = Request(session=session.name) if session.name else None

@@ -15,6 +15,7 @@ from crawler.errors import EngineError
 from crawler.frontier.messages import QuotaReached
 from crawler.frontier.record import Crawls
 from crawler.frontier.stats import Stats, Totals
+from crawler.instance.crawl_quota import QuotaAdmission
 from crawler.membership.peers import Peers
 from crawler.rules.remaining import share_of
 from crawler.runtime.clocks import monotonic_ms, wall_s
@@ -22,7 +23,6 @@ from crawler.runtime.tasks import Gate, open_gate
 from crawler.runtime.ticks import tick
 from crawler.settings import Settings
 from crawler.worker.counters import Counters
-from crawler.worker.crawl_quota import QuotaAdmission
 from crawler.worker.work import CLAIMS_MIN, Work
 
 log = logging.getLogger(__name__)

@@ -21,13 +21,13 @@ from crawler.content.parse_cost import BYTES_MAX, CHEAP_MS, INLINE_BYTES_MAX, Co
 from crawler.content.sitemap import looks_like_one
 from crawler.media_type import declared_type, is_html
 from crawler.model import LINK_RULES, ParsedPage, Response
+from crawler.parsing.processes import WorkerDiedError, WorkerPool, WorkerProcess
+from crawler.parsing.secret_urls import without_secrets
 from crawler.rules.places import registrable_domain
 from crawler.rules.urls import BYTES_MAX as URL_BYTES_MAX
 from crawler.rules.urls import JoinCache, host_of
 from crawler.runtime.clocks import cpu_ms
 from crawler.settings import Settings
-from crawler.worker.processes import WorkerDiedError, WorkerPool, WorkerProcess
-from crawler.worker.secret_urls import without_secrets
 
 log = logging.getLogger(__name__)
 PAGES_BEFORE_YIELD = 4  # 2 to 5 ms
@@ -140,7 +140,7 @@ class PageParser:
         self._agent = settings.robots.agent
         self._queues = queues
         self._joins = JoinCache()
-        command = ("-P", "-m", "crawler.worker.parse_worker")
+        command = ("-P", "-m", "crawler.parsing.parse_worker")
         self._pool = WorkerPool(
             [WorkerProcess(*command, is_silent=True) for _ in range(PROCESSES)],
             start_after_s=START_AFTER_S,

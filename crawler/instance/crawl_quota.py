@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import Collection
 
-from crawler.worker.deferred_share import DeferredShare
+from crawler.instance.deferred_share import DeferredShare
 
 log = logging.getLogger(__name__)
 

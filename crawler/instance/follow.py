@@ -6,9 +6,9 @@ from collections.abc import Callable
 from crawler.engine.server import Change
 from crawler.errors import EngineError
 from crawler.frontier.record import CrawlRecord, Crawls
+from crawler.instance.overrides import OverrideFollower
+from crawler.routing.router import Router
 from crawler.runtime.ticks import tick
-from crawler.worker.overrides import OverrideFollower
-from crawler.worker.router import Router
 
 NO_VERSION = -1
 FOLLOW_S = 1.0  # an operator's overrides take effect within two seconds

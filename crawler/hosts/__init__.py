@@ -1,0 +1,1 @@
+"""What we know of the other side: robots.txt, sessions and logins."""

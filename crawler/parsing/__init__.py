@@ -1,0 +1,1 @@
+"""Bodies become pages: in the event loop, in a thread, or in a process that may be killed."""
