@@ -45,7 +45,7 @@ def app_complaints(settings: "Settings", app: "Crawler | None") -> Iterator[str]
 
         yield from unresolved_proxy(settings, os.environ)
     if _has_sessions(settings, app):
-        from crawler.crawl.build import session_complaints
+        from crawler.crawl.session_checks import session_complaints
 
         yield from session_complaints(settings, app, os.environ)
     if not settings.sites:
@@ -62,7 +62,7 @@ def app_complaints(settings: "Settings", app: "Crawler | None") -> Iterator[str]
 def _notes(settings: Settings) -> list[str]:
     if not any(isinstance(site.cookies, str) for site in settings.sites):
         return []
-    from crawler.crawl.build import session_notes
+    from crawler.crawl.session_checks import session_notes
 
     return session_notes(settings)
 

@@ -5,12 +5,9 @@ Apart from opening.py because its imports take longer than most commands: only c
 
 import asyncio
 import contextlib
-import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -24,13 +21,15 @@ from crawler.archive.repair import recover_open_files
 from crawler.archive.session_locks import is_abandoned
 from crawler.archive.told_log import ToldLog
 from crawler.archive.warc_writer import WarcWriter
+from crawler.crawl.description import Description
+from crawler.crawl.end_watch import EndWatch
+from crawler.crawl.instance import Instance, Loops, Membership, Stages
 from crawler.crawl.opening import OpenCrawl, ensure_engine, make_router, member_of
 from crawler.crawl.runs import JobRunner
 from crawler.engine.embedded import EmbeddedEngine
 from crawler.engine.server import Change
-from crawler.errors import CrawlerError, EngineError, UsageError
+from crawler.errors import EngineError
 from crawler.frontier.leases import Takeovers
-from crawler.frontier.members import Awaited, Members
 from crawler.frontier.operator import OverrideKind
 from crawler.frontier.operator_log import Actor, Via
 from crawler.frontier.spilling import Spilling
@@ -42,10 +41,10 @@ from crawler.hosts.login_plans import plans_of
 from crawler.hosts.robots_cache import RobotsCache
 from crawler.hosts.robots_gate import RobotsGate
 from crawler.hosts.robots_reader import RobotsReader
-from crawler.hosts.sessions import Sessions, cookies_of_files, seal_of
+from crawler.hosts.sessions import Sessions, seal_of
 from crawler.instance.crawl_quota import QuotaAdmission
 from crawler.instance.deferred_share import DeferredShare
-from crawler.instance.finish import BUSY_PAUSE_S, FinishWatcher
+from crawler.instance.finish import FinishWatcher
 from crawler.instance.follow import SharedRecord
 from crawler.instance.overrides import OverrideFollower
 from crawler.instance.raised_quotas import RaisedQuotasWatcher
@@ -63,7 +62,6 @@ from crawler.membership.heartbeat import BeatCalls, Heartbeat, SessionLiveness, 
 from crawler.membership.node_names import host_id, is_lock_free, join
 from crawler.membership.ownership import Ownership
 from crawler.membership.peers import Peers
-from crawler.model import Claim
 from crawler.parsing.parse import PageParser
 from crawler.routing.router import Router
 from crawler.routing.runs_known import RunBook
@@ -71,9 +69,8 @@ from crawler.rules.introductions import Introductions
 from crawler.rules.places import registrable_domain
 from crawler.rules.urls import host_of
 from crawler.runtime.clocks import monotonic_ms, wall_s
-from crawler.runtime.tasks import OUTAGE, Loop, StopSignal, endless, first_error, retry_until_stopped
-from crawler.runtime.ticks import tick
-from crawler.settings import MembershipSettings, Settings
+from crawler.runtime.tasks import OUTAGE, Loop, StopSignal
+from crawler.settings import MembershipSettings
 from crawler.version import PACKAGE, program_version
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
@@ -92,187 +89,9 @@ from crawler.worker.response_policy import ResponsePolicy
 from crawler.worker.revisits import Revisits
 from crawler.worker.route import HeldBack, RouteStage
 from crawler.worker.turn import TurnRunner
-from crawler.worker.waits import ProgressWatch, awaited
 from crawler.worker.work import Work
 
-# One running instance: joins the crawl, runs all loops until the end, and stops them in order. Each part is documented
-# in its own file.
-
-log = logging.getLogger(__name__)
-
-LEAVE_TIMEOUT_S = 10.0
 RECALLED_S, RECALLED_MIN = 86_400.0, 16  # who answered before: how long ago, and how many registrable domains
-CALM_S = 1.0  # at most between two looks whether there is something to do
-PAST_TIME_S = 3.0  # for what is in flight when the time is up: people gave a limit, and the rest is kept
-SETTLE_TIMEOUT_S = 3.0  # an engine's fsync may take long; the next owner indexes the rest
-
-
-class _Ended(Exception):
-    """Ends the loops of a task group."""
-
-
-class Stages(msgspec.Struct, frozen=True, kw_only=True):
-    """What works on URLs."""
-
-    claimer: Claimer
-    fetching: FetchStage
-    parser: PageParser
-    handlers: HandlerRuntime
-    committer: Committer
-    archive: ArchiveStage
-
-
-class Membership(msgspec.Struct, frozen=True, kw_only=True):
-    """How this session takes part."""
-
-    members: Members
-    join: Callable[[], Awaitable[tuple[int, int]]]
-    heartbeat: Heartbeat
-    ownership: Ownership
-    rebalance: PartitionRebalance
-    crash_reporter: CrashReporter
-    engine_restarts: EngineRestarts
-    enter: Callable[[], Awaitable[None]]  # before it does anything
-    settle: Callable[[], Awaitable[None]]  # before it leaves
-
-
-class Loops(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs. `preparations` are awaited before anything is claimed. `late` go on until this session has left.
-    `watch_for_end` sets the stop signal when the crawl is finished.
-    """
-
-    preparations: Sequence[Callable[[], Awaitable[None]]]
-    running: Mapping[str, Loop]
-    late: Mapping[str, Loop]
-    watch_for_end: Loop | None
-
-
-class Instance(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """`run` until stopped, finished or failed; `stopped_because` is the reason. `time_max_s`: 0 for no limit."""
-
-    stop_signal: StopSignal
-    work: Work
-    stages: Stages
-    membership: Membership
-    loops: Loops
-    time_max_s: float
-
-    @property
-    def counters(self) -> Counters:
-        """Its counts, and what its stages know of each other."""
-        return self.work.counters
-
-    @property
-    def stopped_because(self) -> str:
-        """Why it stopped: finished, pages, budget, time, signal, evicted, OUTAGE; "" when it failed."""
-        return self.stop_signal.reason
-
-    def stop(self) -> None:
-        """Stop claiming, finish what is in flight, return the rest, release, leave."""
-        self.stop_signal.set("signal")
-
-    async def run(self) -> None:
-        """Join, crawl, leave. Raises CrawlerError when the instance could not go on; no URL is lost then."""
-        with self.membership.engine_restarts.listening():
-            await self._run()
-
-    async def _run(self) -> None:
-        self.membership.heartbeat.joined(*await self.membership.join())
-        failed = True
-        ended_work: list[BaseException] = []  # leaving may fail, too, and must not hide why the work ended
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self.membership.heartbeat.run(), name="heartbeat")
-                for name, loop in self.loops.late.items():
-                    group.create_task(endless(name, loop), name=name)
-                try:
-                    await self._prepare()
-                    await self._work()
-                    failed = False
-                except Exception as error:
-                    ended_work.append(error)
-                    raise
-                finally:
-                    await self._leave(failed=failed)
-                raise _Ended
-        except BaseExceptionGroup as group:
-            errors = group.split(_Ended)[1]
-            if errors is not None:
-                raise first_error(BaseExceptionGroup("", [*ended_work, errors])) from None
-        finally:
-            await self.stages.parser.close()
-            await self.stages.handlers.close("failed" if failed else self.stopped_because)
-
-    async def _prepare(self) -> None:
-        """What comes before anything is claimed."""
-        await self.membership.enter()
-        with contextlib.suppress(EngineError):
-            await self.membership.crash_reporter.record_earlier_crashes()
-        for prepare in self.loops.preparations:
-            await retry_until_stopped(prepare, self.stop_signal, event="begin.engine_error")
-
-    async def _work(self) -> None:
-        """Run all loops until the instance is to stop, then finish what is in flight. Raises what a loop raised."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                for name, loop in self.loops.running.items():
-                    group.create_task(endless(name, loop), name=name)
-                if self.loops.watch_for_end is not None:
-                    group.create_task(self.loops.watch_for_end(), name="watch for the end")
-                await self._until_stopped()
-                unsettled = await self._drain()
-                raise _Ended
-        except* _Ended:
-            pass
-        try:
-            await self._return_cut_off(unsettled)
-            if not unsettled:
-                await self.stages.committer.flush()
-            await self.stages.archive.settle(SETTLE_TIMEOUT_S)
-        except EngineError as error:  # the next owner indexes what is not indexed by now
-            log.warning("shutdown.incomplete", extra={"error": str(error)})
-
-    async def _until_stopped(self) -> None:
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        try:
-            async with asyncio.timeout(self.time_max_s or None):
-                await self.stop_signal.event.wait()
-        except TimeoutError:
-            self.stop_signal.set("time")
-        if self.time_max_s:  # also where a supervisor's signal, of which a child counts less time, was before
-            left_s = max(0.0, began + self.time_max_s - loop.time())
-            self.stop_signal.drain_timeout_s = min(self.stop_signal.drain_timeout_s, left_s + PAST_TIME_S)
-
-    async def _drain(self) -> list[Claim]:
-        """Claim nothing more, finish what is in flight, return the rest; the claims that could not be committed."""
-        self.counters.is_stopping = True
-        await self.membership.rebalance.return_claims(self.work.scheduler.remove_all())
-        await self.stages.claimer.settle()  # its last claims are fetched, or returned with the rest
-        await self.stages.fetching.wait_idle(self.stop_signal.drain_timeout_s)
-        await self.membership.rebalance.return_claims(self.work.scheduler.remove_all())
-        return await self.stages.committer.settle(self.stop_signal.drain_timeout_s)
-
-    async def _return_cut_off(self, others: Sequence[Claim] = ()) -> None:
-        """Return the claims whose requests were cut off, once."""
-        fetching = self.stages.fetching
-        cut_off, fetching.cut_off = fetching.cut_off, []
-        await self.membership.rebalance.return_claims([*cut_off, *others], started=True)
-
-    async def _leave(self, *, failed: bool) -> None:
-        """Return the remaining claims, release the leases, leave the member list; the heartbeat goes on meanwhile."""
-        self.counters.is_stopping = True
-        try:
-            if failed:
-                await self._return_cut_off()
-                await self.membership.rebalance.return_claims(self.work.scheduler.remove_all())
-            async with asyncio.timeout(LEAVE_TIMEOUT_S):
-                await self.membership.heartbeat.leaving()
-                await self.membership.ownership.leave()
-                await self.membership.settle()
-                await self.membership.members.leave(self.membership.heartbeat.member)
-        except (CrawlerError, TimeoutError) as error:
-            log.warning("shutdown.incomplete", extra={"error": str(error) or type(error).__name__})
 
 
 def tune_process() -> None:
@@ -591,95 +410,6 @@ async def stop_site(crawl: OpenCrawl, node: str, site: str, why: str) -> None:
     await crawl.operator.carry_out(site)
 
 
-@dataclass(slots=True, kw_only=True)
-class Description:
-    """What a session writes of itself with each heartbeat; names as in `Member`."""
-
-    work: Work
-    peers: Peers
-    liveness: SessionLiveness
-    ownership: Ownership
-    fetching: FetchStage
-    reader: RobotsReader
-    vitals: Vitals
-    jobs: JobRunner
-    retelling: Retelling
-    looks: Callable[[], int]
-    _progress: ProgressWatch = field(init=False)
-
-    def __post_init__(self) -> None:
-        counters = self.work.counters
-        self._progress = ProgressWatch(lambda: counters.done, self._awaited)
-
-    def __call__(self) -> dict[str, Any]:
-        return {
-            "awaited": self._progress.look(monotonic_ms()),
-            "partitions": len(self.work.held), "done": self.work.counters.done,
-            "in_flight": len(self.fetching.in_turn), "ring": self.peers.digest,
-            "engine": self.retelling.digest, "looks": self.looks(),
-            "lease_losses": self.liveness.lease_losses, "taken_over": self.ownership.taken_over,
-            "margin_s": self.fetching.margin.seconds, **self.vitals.description(),
-            **self.work.counters.description(), **self.jobs.description(),
-        }  # fmt: skip
-
-    def _awaited(self, now_ms: int) -> Awaited | None:
-        return awaited(
-            requested=[claim.url for claim in self.work.requests.claims], robots=self.reader.under_way(),
-            in_turn=[claim.url for claim in self.fetching.in_turn], slots=self.work.scheduler.slots(),
-            due_ms=self.work.due.later(), now_ms=now_ms,
-        )  # fmt: skip
-
-
-class EndWatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Stops an instance when its crawl is finished."""
-
-    stop: StopSignal
-    watcher: FinishWatcher
-    work: Work
-    committer: Committer
-    jobs: JobRunner
-    usage: QuotaUsage
-    peers: Peers
-    ownership: Ownership
-
-    async def watch(self) -> None:
-        """Wait for the end. Raises EngineError."""
-        reason = await self.watcher.wait(
-            is_locally_quiet=self._is_quiet,
-            limit=lambda: self.usage.limit,
-            has_more=self.usage.has_more,
-            alive=lambda: self.peers.alive,
-            has_jobs=lambda: self.jobs.is_used,
-            start_no_runs=self.jobs.start_no_runs,
-            until_calm=self._until_calm,
-        )
-        self.stop.set(reason)
-
-    async def _until_calm(self) -> None:
-        """Wait a moment; without limits, which may be reached at any time, until no claim is open."""
-        claims = self.work.open_claims
-        if self.work.counters.waits_for:
-            await tick(CALM_S)
-        elif self.usage.is_needed:
-            await asyncio.sleep(BUSY_PAUSE_S)
-        elif claims.total:
-            await tick(CALM_S, claims.none)
-        else:
-            await asyncio.sleep(max(BUSY_PAUSE_S, self.work.due.soon_s))
-
-    def _is_quiet(self) -> bool:
-        """Is there no claim in memory, and none due soon? A crawl that is paused does not end. What is of a run does
-        not count. Who has not looked yet which partitions are its own knows nothing, and would read all for nothing.
-        """
-        if not self.ownership.has_stepped:
-            return False
-        counters, open_claims = self.work.counters, self.work.open_claims
-        is_paused = counters.overrides.is_paused or counters.is_standing_still
-        if self.jobs.is_used:
-            return not (is_paused or open_claims.own)
-        return not (is_paused or open_claims.total or self.committer.uncommitted) and self.work.due.is_idle
-
-
 def _work_of_all(peers: Peers, counters: Counters) -> frozenset[tuple[str, int]] | None:
     """What every member has done; None while one works on something."""
     if counters.open_claims.total or any(member.in_flight for member in peers.alive.values()):
@@ -731,21 +461,3 @@ def _close_files(*files: WarcWriter | IndexWriter | ItemWriter | HistoryWriter) 
     with contextlib.ExitStack() as stack:
         for file in files:
             stack.callback(file.close)
-
-
-def session_complaints(settings: Settings, app: Crawler | None, environment: Mapping[str, str]) -> Iterator[str]:
-    """Keys and files of cookies that can't be read, and what logins lack."""
-    for check in (
-        lambda: seal_of(settings.cookies, environment),
-        lambda: cookies_of_files(settings.sites, wall_s()),
-        lambda: plans_of(app, settings.sites, environment),
-    ):
-        try:
-            check()
-        except UsageError as error:
-            yield str(error)
-
-
-def session_notes(settings: Settings) -> list[str]:
-    """What is left out of files of cookies, in a sentence each. Raises UsageError."""
-    return cookies_of_files(settings.sites, wall_s()).notes

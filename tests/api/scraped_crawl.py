@@ -8,7 +8,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from crawler.api.metrics import metrics_text
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from crawler.crawl.opening import open_crawl
 from crawler.frontier.stats import Totals
 from crawler.settings import Settings

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from crawler.rules.health import TABLE
 from crawler.settings import RetrySettings
 from crawler.terminal.tables import table

@@ -10,7 +10,8 @@ from typing import Any
 
 from crawler.archive.folder import open_existing
 from crawler.archive.index_reader import read_entries
-from crawler.crawl.build import Instance, open_instance
+from crawler.crawl.build import open_instance
+from crawler.crawl.instance import Instance
 from crawler.crawl.opening import OpenCrawl, make_seeder, open_crawl
 from crawler.crawl.url_input import GivenUrl
 from crawler.model import CommitEntry

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from crawler.archive.session_locks import SessionLock
-from crawler.crawl.build import Instance, open_instance
+from crawler.crawl.build import open_instance
+from crawler.crawl.instance import Instance
 from crawler.crawl.opening import OpenCrawl, make_seeder, member_of_command, open_crawl
 from crawler.crawl.url_input import GivenUrl
 from crawler.errors import ArchiveError, ConflictError

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import pytest
 
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from crawler.model import FailureKind
 from crawler.rules.health import JITTER, policy_of
 from crawler.settings import RetrySettings

@@ -8,7 +8,7 @@ import pytest
 
 from crawler.archive.folder import UNKNOWN
 from crawler.crawl import build
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from crawler.errors import NoRoomError
 from crawler.instance import vitals
 from crawler.worker import disk_room

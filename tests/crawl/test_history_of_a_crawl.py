@@ -8,7 +8,7 @@ import pytest
 
 from crawler.archive.folder import open_existing
 from crawler.archive.history import Attempt, segments, status_of, to_attempt
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.serving import serve_web
 

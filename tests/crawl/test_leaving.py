@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.crawl.lab import closest_pairs, fetched_twice
 from tests.support.serving import serve_web

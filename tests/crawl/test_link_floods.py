@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from crawler.rules import introductions
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.engine import Engine

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from crawler.worker import address_limit, fetch
 from tests.crawl.harness import Crawled, crawl, settings_of
 from tests.support.dns_server import SERVFAIL, DnsAnswer, DnsServer

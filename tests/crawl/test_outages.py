@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from crawler.crawl.opening import open_crawl
 from crawler.model import FailureKind
 from crawler.rules import outage

@@ -9,7 +9,8 @@ from unittest.mock import patch
 
 import pytest
 
-from crawler.crawl.build import Instance, open_instance
+from crawler.crawl.build import open_instance
+from crawler.crawl.instance import Instance
 from crawler.crawl.opening import OpenCrawl, make_seeder, open_crawl
 from crawler.errors import NotMetError
 from crawler.frontier.operator_log import Actor, Via

@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.crawl.lab import name_server
 from tests.faults.engine_lab import committed

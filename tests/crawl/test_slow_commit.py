@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.crawl.lab import fetched_twice
 from tests.support.serving import serve_web

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from unittest.mock import patch
 
-from crawler.crawl import build
+from crawler.crawl import instance
 from tests.cli.cli_lab import HOST, page
 from tests.crawl.harness import crawl, settings_of
 from tests.crawl.rebuild_lab import opened
@@ -15,7 +15,7 @@ WEB = {(HOST, "/"): page("/hangs", "/other"), (HOST, "/hangs"): page(delay_s=LON
 
 
 async def test_a_hanging_answer_holds_the_end_no_longer_than_a_moment(tmp_path: Path) -> None:
-    with serve_resources(WEB) as site, patch.object(build, "PAST_TIME_S", 0.1):
+    with serve_resources(WEB) as site, patch.object(instance, "PAST_TIME_S", 0.1):
         settings = settings_of(
             tmp_path / "c", crawl__time_max_s=1.0, membership__drain_timeout_s=LONG_S, fetch__idle_timeout_s=LONG_S,
             fetch__total_timeout_s=LONG_S,

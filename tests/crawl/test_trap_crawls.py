@@ -10,7 +10,7 @@ from crawler.archive.folder import open_existing
 from crawler.audit.judge_links import CrawlRules
 from crawler.audit.report import violations_text
 from crawler.audit.run_audit import Subject, WebLogs, audit
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.frontier.bulk import BulkLookup
 from crawler.frontier.codec import pairs_of

@@ -4,7 +4,7 @@ import asyncio
 from itertools import pairwise
 from pathlib import Path
 
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from crawler.crawl.opening import open_crawl
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.crawl.runs_lab import start

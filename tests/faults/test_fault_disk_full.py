@@ -16,7 +16,7 @@ import pytest
 from crawler.archive.folder import open_existing
 from crawler.archive.items import ItemReader
 from crawler.archive.warc_reader import read_record
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from crawler.instance import vitals
 from crawler.worker import disk_room
 from tests.crawl.harness import crawl, entries_of, lab_names, settings_of

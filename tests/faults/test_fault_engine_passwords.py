@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from tests.faults.engine_lab import committed, counted, lab
 from tests.support.engine import Engine, free_port, short_folder, started
 from tests.support.patience import until

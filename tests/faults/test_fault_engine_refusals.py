@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from crawler.settings import MembershipSettings
 from tests.faults.engine_lab import (
     HASTY,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crawler.crawl import set_back
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from crawler.crawl.opening import open_crawl
 from crawler.crawl.set_back import check_set_back
 from crawler.errors import ConflictError

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from crawler.archive.spill_files import SpillFiles
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from crawler.engine.client import Engine, Memory
 from crawler.errors import ArchiveError
 from crawler.frontier.spilling import Spilling

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from tests.cli.cli_lab import in_process
 from tests.cli.scale_lab import clean_nursery, web_for
 from tests.cli.scale_lab import crawl as supervised

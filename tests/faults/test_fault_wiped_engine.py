@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from crawler.engine.embedded import EmbeddedEngine
 from crawler.errors import ConflictError
 from tests.crawl.harness import crawl, entries_of, lab_names, settings_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from crawler.model import CommitEntry
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.hostile_server import Close, HostileServer, Step

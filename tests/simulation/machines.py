@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from crawler.archive.session_locks import SessionLock
 from crawler.content.html import parse_page
 from crawler.crawl import build, opening
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from crawler.errors import CrawlerError
 from crawler.frontier import jobs as stored_jobs
 from crawler.frontier import record

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from crawler.crawl.build import Instance
+from crawler.crawl.instance import Instance
 from crawler.crawl.opening import OpenCrawl, member_of, open_crawl
 from crawler.errors import UsageError
 from crawler.frontier.domain_lists import SORTS
