@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import partial
+from functools import cached_property, partial
 
 import msgspec
 
@@ -27,7 +27,6 @@ from crawler.crawl.instance import Instance, Loops, Membership, Stages
 from crawler.crawl.opening import OpenCrawl, ensure_engine, make_router, member_of
 from crawler.crawl.runs import JobRunner
 from crawler.engine.embedded import EmbeddedEngine
-from crawler.engine.server import Change
 from crawler.errors import EngineError
 from crawler.frontier.leases import Takeovers
 from crawler.frontier.operator import OverrideKind
@@ -37,7 +36,7 @@ from crawler.handlers.crawler import Crawler
 from crawler.handlers.load_app import load_app
 from crawler.hosts.borrowed_slots import SlotBorrower
 from crawler.hosts.login import Logins
-from crawler.hosts.login_plans import plans_of
+from crawler.hosts.login_plans import LoginPlan, plans_of
 from crawler.hosts.robots_cache import RobotsCache
 from crawler.hosts.robots_gate import RobotsGate
 from crawler.hosts.robots_reader import RobotsReader
@@ -57,7 +56,7 @@ from crawler.instance.usage import QuotaUsage, RoomShare
 from crawler.instance.vitals import Vitals
 from crawler.jobs.runs import JobStore, always
 from crawler.membership.crashes import CrashReporter
-from crawler.membership.engine_restarts import EngineRestarts
+from crawler.membership.failover import Failover
 from crawler.membership.heartbeat import BeatCalls, Heartbeat, SessionLiveness, keep_engine
 from crawler.membership.node_names import host_id, is_lock_free, join
 from crawler.membership.ownership import Ownership
@@ -70,7 +69,6 @@ from crawler.rules.places import registrable_domain
 from crawler.rules.urls import host_of
 from crawler.runtime.clocks import monotonic_ms, wall_s
 from crawler.runtime.tasks import OUTAGE, Loop, StopSignal
-from crawler.settings import MembershipSettings
 from crawler.version import PACKAGE, program_version
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
@@ -80,7 +78,6 @@ from crawler.worker.attempts import AttemptNotes
 from crawler.worker.before_page import Hosts, Means, SessionNotes
 from crawler.worker.claim import Claimer, listen_for_hints
 from crawler.worker.commit import AckStage, Committer, Ends, keep_claims
-from crawler.worker.counters import Counters
 from crawler.worker.disk_room import DiskRoom
 from crawler.worker.fetch import FetchStage
 from crawler.worker.handle import HandlerRuntime
@@ -132,7 +129,7 @@ async def open_instance(
     try:
         async with Fetcher(settings, resolver=resolver, version=program_version()) as fetcher:
             await _recall_answers(crawl, fetcher)
-            instance = _build(crawl, node, app, fetcher, files, until_finished=until_finished)
+            instance = Parts(crawl, node, app, fetcher, files, until_finished=until_finished).instance()
             yield instance
             is_finished = instance.stopped_because == "finished"
     finally:
@@ -153,253 +150,439 @@ async def _recall_answers(crawl: OpenCrawl, fetcher: Fetcher) -> None:
             fetcher.note_answer(url, domain, crawl.frontier.default_delay_ms)
 
 
-def _build(
-    crawl: OpenCrawl, node: str, app: Crawler | None, fetcher: Fetcher, files: Files, *, until_finished: bool
-) -> Instance:
-    s, frontier, engine, partitions = crawl.settings, crawl.frontier, crawl.engine, crawl.record.partitions
-    engine.patience_s = 0.0
-    me = member_of(crawl, node)
-    beat_s, rules = s.membership.beat_s, crawl.record
-    work = Work.of(crawl.session, s, partitions)
-    counters, held, due, scheduler = work.counters, work.held, work.due, work.scheduler
-    disk_room = DiskRoom(counters, due, s.archive)
-    retelling = Retelling(engine, frontier, crawl.runs, files.told, disk_room.failed)
-    crash_reporter = CrashReporter(
-        frontier, sessions=crawl.folder.sessions, is_here=lambda m: m.host == host_id(), adopt=retelling.adopt
-    )
-    peers = Peers(
-        crawl.members, me, s.membership,
-        partitions=partitions, is_lock_free=is_lock_free, on_death=crash_reporter.record_crash,
-    )  # fmt: skip
+class Parts:
+    """Each part of an instance, built when the first other part asks for it, and only once."""
 
-    # State.
-    stop = StopSignal(drain_timeout_s=s.membership.drain_timeout_s)
-    counters.share_of = RoomShare(crawl.session, peers, counters)
-    session = SessionNotes(
-        liveness=SessionLiveness(s.membership, is_in_doubt=lambda: engine.is_in_doubt),
-        inflight_log=files.inflight_log,
-        notes=AttemptNotes(files.history, node=node, session=crawl.session),
-        note_sent=frontier.note_sent,
-        give_up=lambda: stop.set(OUTAGE),
-    )
-    admission = QuotaAdmission(s.budget.crawl_urls, DeferredShare(crawl.operator.deferred_urls, partitions))
-    router = make_router(crawl, admits_urls=lambda: admission.admits(len(peers.alive)))
-    runs, introductions = RunBook(crawl.runs, router, work.traps, s.jobs), Introductions()
-    stored = msgspec.structs.replace(s, scope=rules.scope)
-    handlers = HandlerRuntime(app, stored, crawl.stats)
-    ends = Ends(
-        notes=session.notes,
-        hooks=handlers.hooks,
-        content=ContentSteps(files.inflight_log.mark()),
-        internal_errors=InternalErrors(crawl.folder.log),
-    )
+    def __init__(
+        self, crawl: OpenCrawl, node: str, app: Crawler | None, fetcher: Fetcher, files: Files, *, until_finished: bool
+    ) -> None:
+        self.until_finished = until_finished
+        self.crawl, self.node, self.app, self.fetcher, self.files = crawl, node, app, fetcher, files
+        self.settings, self.frontier, self.engine = crawl.settings, crawl.frontier, crawl.engine
+        self.partitions = crawl.record.partitions
+        self.me = member_of(crawl, node)
+        self.stop = StopSignal(drain_timeout_s=crawl.settings.membership.drain_timeout_s)
+        self.work = Work.of(crawl.session, crawl.settings, self.partitions)
+        self.introductions = Introductions()
+        self.stored = msgspec.structs.replace(crawl.settings, scope=crawl.record.scope)
 
-    # Stages, from the ack back to the claim.
-    archive = ArchiveStage(
-        frontier, work, files, ends.content, disk_room, s.archive, log_entries_max=s.frontier.log_entries_max
-    )
-    policy = ResponsePolicy(s, on_answer=fetcher.note_answer)
-    plans = plans_of(app, s.sites, os.environ)
-    sessions = Sessions(frontier, held, seal_of(s.cookies, os.environ), s.sites, frozenset(plans), crawl=s.crawl.name)
-    rebalance = PartitionRebalance(frontier, work, archive, overtaken=policy.overtaken, store_sessions=sessions.store)
-    restarts = EngineRestarts(engine, frontier.keys, held, partial(_forget, router, runs, rebalance, retelling))
-    committer = Committer(
-        archive,
-        RouteStage(frontier, crawl.crawls, router, work, ends.content, runs, introductions, retelling.owe),
-        AckStage(frontier, held),
-        HeldBack(introductions, work, partial(rebalance.return_claims, started=True)),
-        work,
-        ends,
-        s.archive,
-        rebalance.return_claims,
-    )
-    overrides = OverrideFollower(crawl.operator, work, rebalance, default_delay_ms=frontier.default_delay_ms)
-    slot_borrower = SlotBorrower(frontier, router.placement.of)
-    cache = RobotsCache(frontier, s)
-    reader = RobotsReader(cache, fetcher, slot_borrower)
-    gate = RobotsGate(
-        frontier, held, cache, reader, s.politeness,
-        overrides=lambda: counters.overrides, sites=s.sites, reads_sitemaps=rules.sitemaps,
-    )  # fmt: skip
-    parser = PageParser(stored, scheduler, link_rules=rules.link_rules, reads_feeds=rules.sitemaps)
-    turns = TurnRunner(
-        scheduler, held, work.open_claims, ends.internal_errors,
-        deliver=committer.deliver, return_claim=overrides.return_stopped, set_aside=rebalance.set_aside,
-        delay_ms=int(s.politeness.delay_s * 1000),
-    )  # fmt: skip
-    by_crawl = s.politeness.address_limit_of == "crawl"
-    addresses = AddressLimiter(
-        scheduler, limit=s.politeness.concurrency_per_address, sharers=lambda: len(peers.alive) if by_crawl else 1
-    )
-    logins = Logins(
-        plans, app, sessions, parser, handlers.threads,
-        book=crawl.operator.book, stop_site=partial(stop_site, crawl, node),
-    )  # fmt: skip
-    fetching = FetchStage(
-        turns,
-        work,
-        Means(
-            fetcher=fetcher,
-            gate=gate,
-            parser=parser,
-            handling=handlers.handling,
-            sessions=sessions,
-            logins=logins,
-            revisits=Revisits(crawl.folder, runs, fetcher, s.fetch) if s.archive.warc else None,
-        ),
-        Hosts(policy=policy, addresses=addresses, recall=rebalance.recall),
-        session,
-        runs,
-        s,
-    )
-    spilling = Spilling(engine, crawl.keys, default_delay_ms=frontier.default_delay_ms)
+    # Who takes part.
 
-    async def until_over() -> None:
-        await standstill.over()
+    @cached_property
+    def peers(self) -> Peers:
+        return Peers(
+            self.crawl.members, self.me, self.settings.membership,
+            partitions=self.partitions, is_lock_free=is_lock_free, on_death=self.crash_reporter.record_crash,
+        )  # fmt: skip
 
-    spiller = Spiller(engine, spilling, crawl.spill_files, work, s, pause=until_over)
+    @cached_property
+    def crash_reporter(self) -> CrashReporter:
+        return CrashReporter(
+            self.frontier, sessions=self.crawl.folder.sessions,
+            is_here=lambda m: m.host == host_id(), adopt=self.retelling.adopt,
+        )  # fmt: skip
 
-    async def joined() -> tuple[int, int]:
-        await vitals.look_at_disk()  # who has no room takes no share
-        return await join(crawl.members, me, is_lock_free, s.membership)
+    @cached_property
+    def retelling(self) -> Retelling:
+        return Retelling(self.engine, self.frontier, self.crawl.runs, self.files.told, self.disk_room.failed)
 
-    async def told_by_all() -> bool:
-        return all_told(retelling.digest, await crawl.members.read())
+    async def _told_by_all(self) -> bool:
+        return all_told(self.retelling.digest, await self.crawl.members.read())
 
-    jobs = JobRunner(
-        JobStore(jobs=crawl.jobs, runs=crawl.runs, engine=engine, pause=until_over), frontier, router, held, fetcher,
-        slot_borrower, s.jobs, is_told=told_by_all if engine.is_cluster else always,
-    )  # fmt: skip
-    claimer = Claimer(
-        frontier, work, s, on_short=spiller.request, on_set_back=restarts.noticed_in, on_runs=runs.learn,
-        on_probe=policy.learn, has_jobs=lambda: jobs.is_used,
-    )  # fmt: skip
+    @cached_property
+    def failover(self) -> Failover:
+        return Failover(
+            self.engine, self.frontier.keys, self.work.held,
+            tell_again=self.retelling.noticed, forget_links=self.router.recent.clear, forget_runs=self.runs.forget,
+            repeat_recalls=self.rebalance.engine_restarted, look_for_the_crawl=self.shared_record.noticed,
+        )  # fmt: skip
 
-    # Loops.
-    usage = QuotaUsage(crawl.stats, crawl.crawls, admission, work, s, sharers=lambda: peers.taking, pause=until_over)
-    budgets = RaisedQuotasWatcher(
-        frontier,
-        crawl.operator.deferred_urls,
-        held,
-        s.budget,
-        allow_private=s.fetch.allow_private,
-        wake=due.hint,
-        pause=until_over,
-    )
-    ownership = Ownership(
-        crawl.leases, peers, held, me, s.membership, listener=rebalance, takeovers=Takeovers(engine, crawl.keys)
-    )
-    standstill = Standstill(
-        work, pausing=lambda: peers.pausing, return_claims=rebalance.return_claims, write=archive.write_all,
-        owed=(
-            lambda: not ownership.is_still, lambda: claimer.is_asking, lambda: committer.uncommitted,
-            lambda: fetching.in_turn, lambda: rebalance.owes, lambda: archive.wants_drain or work.activity.has_any,
-            lambda: sessions.has_changed, lambda: engine.is_cluster and not retelling.is_done,
-        ),
-    )  # fmt: skip
-    shared_record = SharedRecord(crawl.crawls, rules, overrides, router, follow_jobs=jobs.follow, every_s=beat_s)
-    restarts.listeners.append(shared_record.noticed)
-    vitals = Vitals(
-        crawl.folder.root, disk_room.judge, disk_room.usable,
-        at_work=work.open_claims.some, is_scarce=lambda: not disk_room.is_enough,
-    )  # fmt: skip
-    watcher = FinishWatcher(
-        crawl.crawls,
-        crawl.runs,
-        crawl.members,
-        engine,
-        archive,
-        record=rules,
-        session=crawl.session,
-        digest=lambda: retelling.digest,
-    )
-    describe = Description(
-        work=work, peers=peers, liveness=session.liveness, ownership=ownership, fetching=fetching, reader=reader,
-        vitals=vitals, jobs=jobs, retelling=retelling,
-        looks=lambda: watcher.looks if until_finished else -1,
-    )  # fmt: skip
-    heartbeat = Heartbeat(
-        crawl.members, me, s.membership, liveness=session.liveness,
-        calls=BeatCalls(
-            on_lease_loss=held.lose_all, on_evicted=partial(_evicted, stop, s.membership),
-            check_crawl=shared_record.check_still_there, describe=describe, time_scale=lambda: peers.time_scale,
-            has_room=lambda: disk_room.is_enough,
-        ),
-    )  # fmt: skip
-    visibility_ms = int(s.frontier.visibility_timeout_s * 1000)
-    running: dict[str, Loop] = {
-        "ownership": ownership.run,
-        "claim": claimer.run,
-        "archive": committer.archive_groups,
-        "commit": committer.commit_groups,
-        "drain": archive.run,
-        "fetch": fetching.run,
-        "hints": lambda: listen_for_hints(engine, f"{crawl.keys.hints}{crawl.session}", due.hint, claimer.hints_lost),
-        "shared record": shared_record.run,
-        "raised budgets": budgets.run,
-        "usage": usage.run,
-        "samples": Sampler(crawl.series, crawl.inspect, until_over, partial(_work_of_all, peers, counters)).run,
-        "spill": spiller.watch,
-        "unspill": spiller.unspill,
-        "stale claims": lambda: rebalance.return_stale(s.frontier),
-        "open claims": lambda: keep_claims(
-            frontier, held, lambda: [*fetching.in_turn, *committer.claims], visibility_ms=visibility_ms
-        ),
-        "attempts": session.notes.run,
-        "event loop delay": vitals.watch_loop,
-        "disk": vitals.watch_disk,
-        "standstill": standstill.run,
-        "sessions": sessions.run,
-        **jobs.loops(),
-        **handlers.loops(),
-    }
-    revive = _reviver(crawl)
-    if revive is not None:
-        running["engine"] = lambda: keep_engine(heartbeat, revive, every_s=beat_s)
-    late: dict[str, Loop] = {"rebalance": rebalance.run}
-    if engine.is_cluster:
-        late["retelling"] = retelling.run
-    end = EndWatch(
-        stop=stop,
-        watcher=watcher,
-        work=work,
-        committer=committer,
-        jobs=jobs,
-        usage=usage,
-        peers=peers,
-        ownership=ownership,
-    )
-    return Instance(
-        stop_signal=stop,
-        work=work,
-        stages=Stages(
-            claimer=claimer, fetching=fetching, parser=parser, handlers=handlers, committer=committer, archive=archive
-        ),
-        membership=Membership(
-            members=crawl.members,
-            join=joined,
-            heartbeat=heartbeat,
-            ownership=ownership,
-            rebalance=rebalance,
-            crash_reporter=crash_reporter,
-            engine_restarts=restarts,
-            enter=partial(_enter, peers, counters, stop, s.membership),
-            settle=partial(retelling.settle, partitions),
-        ),
-        loops=Loops(
-            preparations=(
-                crawl.note_folder,
-                shared_record.follow,
-                overrides.follow,
-                lambda: budgets.prepare(partitions),
-                usage.prepare,
+    @cached_property
+    def rebalance(self) -> PartitionRebalance:
+        return PartitionRebalance(
+            self.frontier, self.work, self.archive,
+            overtaken=self.policy.overtaken, store_sessions=self.sessions.store,
+        )  # fmt: skip
+
+    @cached_property
+    def ownership(self) -> Ownership:
+        return Ownership(
+            self.crawl.leases, self.peers, self.work.held, self.me, self.settings.membership,
+            listener=self.rebalance, takeovers=Takeovers(self.engine, self.crawl.keys),
+        )  # fmt: skip
+
+    @cached_property
+    def heartbeat(self) -> Heartbeat:
+        return Heartbeat(
+            self.crawl.members, self.me, self.settings.membership, liveness=self.session.liveness,
+            calls=BeatCalls(
+                on_lease_loss=self.work.held.lose_all, on_evicted=self._evicted,
+                check_crawl=self.shared_record.check_still_there, describe=self.description,
+                time_scale=lambda: self.peers.time_scale, has_room=lambda: self.disk_room.is_enough,
             ),
-            running=running,
-            late=late,
-            watch_for_end=end.watch if until_finished else None,
-        ),
-        time_max_s=s.crawl.time_max_s,
-    )
+        )  # fmt: skip
+
+    def _evicted(self) -> None:
+        """An operator evicted this session: drain while our last answered beat is still valid."""
+        s = self.settings.membership
+        self.stop.drain_timeout_s = min(s.drain_timeout_s, (s.self_stop_s - s.beat_s) / 2)
+        self.stop.set("evicted")
+
+    @cached_property
+    def membership(self) -> Membership:
+        return Membership(
+            members=self.crawl.members, join=self._join, heartbeat=self.heartbeat, ownership=self.ownership,
+            rebalance=self.rebalance, crash_reporter=self.crash_reporter, failover=self.failover,
+            enter=self._enter, settle=partial(self.retelling.settle, self.partitions),
+        )  # fmt: skip
+
+    async def _join(self) -> tuple[int, int]:
+        await self.vitals.look_at_disk()  # who has no room takes no share
+        return await join(self.crawl.members, self.me, is_lock_free, self.settings.membership)
+
+    async def _enter(self) -> None:
+        """Wait while a command pauses the crawl: it is not to see partitions change hands."""
+        peers, counters = self.peers, self.work.counters
+        while not self.stop.event.is_set():
+            with contextlib.suppress(EngineError):
+                await peers.refresh()
+                counters.is_standing_still, counters.still_for = bool(peers.pausing), peers.pausing
+                if not peers.pausing:
+                    return
+            await asyncio.sleep(self.settings.membership.read_s)
+
+    # What this session is, and what it tells.
+
+    @cached_property
+    def session(self) -> SessionNotes:
+        return SessionNotes(
+            liveness=SessionLiveness(self.settings.membership, is_in_doubt=lambda: self.engine.is_in_doubt),
+            inflight_log=self.files.inflight_log,
+            notes=AttemptNotes(self.files.history, node=self.node, session=self.crawl.session),
+            note_sent=self.frontier.note_sent,
+            give_up=lambda: self.stop.set(OUTAGE),
+        )
+
+    @cached_property
+    def disk_room(self) -> DiskRoom:
+        return DiskRoom(self.work.counters, self.work.due, self.settings.archive)
+
+    @cached_property
+    def vitals(self) -> Vitals:
+        room = self.disk_room
+        return Vitals(
+            self.crawl.folder.root, room.judge, room.usable,
+            at_work=self.work.open_claims.some, is_scarce=lambda: not room.is_enough,
+        )  # fmt: skip
+
+    @cached_property
+    def description(self) -> Description:
+        return Description(
+            work=self.work, peers=self.peers, liveness=self.session.liveness, ownership=self.ownership,
+            fetching=self.fetching, reader=self.reader, vitals=self.vitals, jobs=self.jobs, retelling=self.retelling,
+            looks=lambda: self.watcher.looks if self.until_finished else -1,
+        )  # fmt: skip
+
+    # The steps, from the ack back to the claim.
+
+    @cached_property
+    def admission(self) -> QuotaAdmission:
+        return QuotaAdmission(
+            self.settings.budget.crawl_urls, DeferredShare(self.crawl.operator.deferred_urls, self.partitions)
+        )
+
+    @cached_property
+    def router(self) -> Router:
+        return make_router(self.crawl, admits_urls=lambda: self.admission.admits(len(self.peers.alive)))
+
+    @cached_property
+    def runs(self) -> RunBook:
+        return RunBook(self.crawl.runs, self.router, self.work.traps, self.settings.jobs)
+
+    @cached_property
+    def handlers(self) -> HandlerRuntime:
+        return HandlerRuntime(self.app, self.stored, self.crawl.stats)
+
+    @cached_property
+    def ends(self) -> Ends:
+        return Ends(
+            notes=self.session.notes,
+            hooks=self.handlers.hooks,
+            content=ContentSteps(self.files.inflight_log.mark()),
+            internal_errors=InternalErrors(self.crawl.folder.log),
+        )
+
+    @cached_property
+    def archive(self) -> ArchiveStage:
+        return ArchiveStage(
+            self.frontier, self.work, self.files, self.ends.content, self.disk_room, self.settings.archive,
+            log_entries_max=self.settings.frontier.log_entries_max,
+        )  # fmt: skip
+
+    @cached_property
+    def committer(self) -> Committer:
+        frontier, work, give_back = self.frontier, self.work, self.rebalance.return_claims
+        route = RouteStage(
+            frontier, self.crawl.crawls, self.router, work, self.ends.content, self.runs, self.introductions,
+            self.retelling.owe,
+        )  # fmt: skip
+        held_back = HeldBack(self.introductions, work, partial(give_back, started=True))
+        return Committer(
+            self.archive,
+            route,
+            AckStage(frontier, work.held),
+            held_back,
+            work,
+            self.ends,
+            self.settings.archive,
+            give_back,
+        )
+
+    @cached_property
+    def policy(self) -> ResponsePolicy:
+        return ResponsePolicy(self.settings, on_answer=self.fetcher.note_answer)
+
+    @cached_property
+    def plans(self) -> dict[str, LoginPlan]:
+        return plans_of(self.app, self.settings.sites, os.environ)
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        s = self.settings
+        return Sessions(
+            self.frontier, self.work.held, seal_of(s.cookies, os.environ), s.sites, frozenset(self.plans),
+            crawl=s.crawl.name,
+        )  # fmt: skip
+
+    @cached_property
+    def logins(self) -> Logins:
+        return Logins(
+            self.plans, self.app, self.sessions, self.parser, self.handlers.threads,
+            book=self.crawl.operator.book, stop_site=partial(stop_site, self.crawl, self.node),
+        )  # fmt: skip
+
+    @cached_property
+    def slot_borrower(self) -> SlotBorrower:
+        return SlotBorrower(self.frontier, self.router.placement.of)
+
+    @cached_property
+    def robots(self) -> RobotsCache:
+        return RobotsCache(self.frontier, self.settings)
+
+    @cached_property
+    def reader(self) -> RobotsReader:
+        return RobotsReader(self.robots, self.fetcher, self.slot_borrower)
+
+    @cached_property
+    def gate(self) -> RobotsGate:
+        return RobotsGate(
+            self.frontier, self.work.held, self.robots, self.reader, self.settings.politeness,
+            overrides=lambda: self.work.counters.overrides, sites=self.settings.sites,
+            reads_sitemaps=self.crawl.record.sitemaps,
+        )  # fmt: skip
+
+    @cached_property
+    def parser(self) -> PageParser:
+        record = self.crawl.record
+        return PageParser(self.stored, self.work.scheduler, link_rules=record.link_rules, reads_feeds=record.sitemaps)
+
+    @cached_property
+    def turns(self) -> TurnRunner:
+        return TurnRunner(
+            self.work.scheduler, self.work.held, self.work.open_claims, self.ends.internal_errors,
+            deliver=self.committer.deliver, return_claim=self.overrides.return_stopped,
+            set_aside=self.rebalance.set_aside, delay_ms=int(self.settings.politeness.delay_s * 1000),
+        )  # fmt: skip
+
+    @cached_property
+    def addresses(self) -> AddressLimiter:
+        by_crawl = self.settings.politeness.address_limit_of == "crawl"
+        return AddressLimiter(
+            self.work.scheduler, limit=self.settings.politeness.concurrency_per_address,
+            sharers=lambda: len(self.peers.alive) if by_crawl else 1,
+        )  # fmt: skip
+
+    @cached_property
+    def means(self) -> Means:
+        s = self.settings
+        return Means(
+            fetcher=self.fetcher, gate=self.gate, parser=self.parser, handling=self.handlers.handling,
+            sessions=self.sessions, logins=self.logins,
+            revisits=Revisits(self.crawl.folder, self.runs, self.fetcher, s.fetch) if s.archive.warc else None,
+        )  # fmt: skip
+
+    @cached_property
+    def fetching(self) -> FetchStage:
+        hosts = Hosts(policy=self.policy, addresses=self.addresses, recall=self.rebalance.recall)
+        return FetchStage(self.turns, self.work, self.means, hosts, self.session, self.runs, self.settings)
+
+    @cached_property
+    def claimer(self) -> Claimer:
+        share = RoomShare(self.crawl.session, self.peers, self.work.counters)
+        return Claimer(
+            self.frontier, self.work, self.settings, pages_left=share.pages_left, on_short=self.spiller.request,
+            on_set_back=self.failover.noticed_in, on_runs=self.runs.learn, on_probe=self.policy.learn,
+            has_jobs=lambda: self.jobs.is_used,
+        )  # fmt: skip
+
+    @cached_property
+    def stages(self) -> Stages:
+        return Stages(
+            claimer=self.claimer, fetching=self.fetching, parser=self.parser, handlers=self.handlers,
+            committer=self.committer, archive=self.archive,
+        )  # fmt: skip
+
+    # What goes on beside the steps.
+
+    async def until_over(self) -> None:
+        """Wait while a backup is written."""
+        await self.standstill.over()
+
+    @cached_property
+    def standstill(self) -> Standstill:
+        return Standstill(
+            self.work, pausing=lambda: self.peers.pausing, return_claims=self.rebalance.return_claims,
+            write=self.archive.write_all,
+            owed=(
+                lambda: not self.ownership.is_still, lambda: self.claimer.is_asking,
+                lambda: self.committer.uncommitted, lambda: self.fetching.in_turn, lambda: self.rebalance.owes,
+                lambda: self.archive.wants_drain or self.work.activity.has_any, lambda: self.sessions.has_changed,
+                lambda: self.engine.is_cluster and not self.retelling.is_done,
+            ),
+        )  # fmt: skip
+
+    @cached_property
+    def spiller(self) -> Spiller:
+        spilling = Spilling(self.engine, self.crawl.keys, default_delay_ms=self.frontier.default_delay_ms)
+        return Spiller(self.engine, spilling, self.crawl.spill_files, self.work, self.settings, pause=self.until_over)
+
+    @cached_property
+    def jobs(self) -> JobRunner:
+        store = JobStore(jobs=self.crawl.jobs, runs=self.crawl.runs, engine=self.engine, pause=self.until_over)
+        return JobRunner(
+            store, self.frontier, self.router, self.work.held, self.fetcher, self.slot_borrower, self.settings.jobs,
+            is_told=self._told_by_all if self.engine.is_cluster else always,
+        )  # fmt: skip
+
+    @cached_property
+    def usage(self) -> QuotaUsage:
+        return QuotaUsage(
+            self.crawl.stats, self.crawl.crawls, self.admission, self.work, self.settings,
+            sharers=lambda: self.peers.taking, pause=self.until_over,
+        )  # fmt: skip
+
+    @cached_property
+    def budgets(self) -> RaisedQuotasWatcher:
+        return RaisedQuotasWatcher(
+            self.frontier, self.crawl.operator.deferred_urls, self.work.held, self.settings.budget,
+            allow_private=self.settings.fetch.allow_private, wake=self.work.due.hint, pause=self.until_over,
+        )  # fmt: skip
+
+    @cached_property
+    def overrides(self) -> OverrideFollower:
+        return OverrideFollower(
+            self.crawl.operator, self.work, self.rebalance, default_delay_ms=self.frontier.default_delay_ms
+        )
+
+    @cached_property
+    def shared_record(self) -> SharedRecord:
+        return SharedRecord(
+            self.crawl.crawls, self.crawl.record, self.overrides, self.router,
+            follow_jobs=self.jobs.follow, every_s=self.settings.membership.beat_s,
+        )  # fmt: skip
+
+    @cached_property
+    def sampler(self) -> Sampler:
+        return Sampler(self.crawl.series, self.crawl.inspect, self.until_over, self._work_of_all)
+
+    def _work_of_all(self) -> frozenset[tuple[str, int]] | None:
+        """What every member has done; None while one works on something."""
+        members, counters = self.peers.alive.values(), self.work.counters
+        if counters.open_claims.total or any(member.in_flight for member in members):
+            return None
+        return frozenset([("", counters.done), *((member.session, member.done) for member in members)])
+
+    @cached_property
+    def watcher(self) -> FinishWatcher:
+        return FinishWatcher(
+            self.crawl.crawls, self.crawl.runs, self.crawl.members, self.engine, self.archive,
+            record=self.crawl.record, session=self.crawl.session, digest=lambda: self.retelling.digest,
+        )  # fmt: skip
+
+    @cached_property
+    def end(self) -> EndWatch:
+        return EndWatch(
+            stop=self.stop, watcher=self.watcher, work=self.work, committer=self.committer, jobs=self.jobs,
+            usage=self.usage, peers=self.peers, ownership=self.ownership,
+        )  # fmt: skip
+
+    # What runs.
+
+    def _running(self) -> dict[str, Loop]:
+        """By name."""
+        frontier, held = self.frontier, self.work.held
+        hints = f"{self.crawl.keys.hints}{self.crawl.session}"
+        visibility_ms = int(self.settings.frontier.visibility_timeout_s * 1000)
+        running: dict[str, Loop] = {
+            "ownership": self.ownership.run,
+            "claim": self.claimer.run,
+            "archive": self.committer.archive_groups,
+            "commit": self.committer.commit_groups,
+            "drain": self.archive.run,
+            "fetch": self.fetching.run,
+            "hints": lambda: listen_for_hints(self.engine, hints, self.work.due.hint, self.claimer.hints_lost),
+            "shared record": self.shared_record.run,
+            "raised budgets": self.budgets.run,
+            "usage": self.usage.run,
+            "samples": self.sampler.run,
+            "spill": self.spiller.watch,
+            "unspill": self.spiller.unspill,
+            "stale claims": lambda: self.rebalance.return_stale(self.settings.frontier),
+            "open claims": lambda: keep_claims(
+                frontier, held, lambda: [*self.fetching.in_turn, *self.committer.claims], visibility_ms=visibility_ms
+            ),
+            "attempts": self.session.notes.run,
+            "event loop delay": self.vitals.watch_loop,
+            "disk": self.vitals.watch_disk,
+            "standstill": self.standstill.run,
+            "sessions": self.sessions.run,
+            **self.jobs.loops(),
+            **self.handlers.loops(),
+        }
+        revive = _reviver(self.crawl)
+        if revive is not None:
+            beat_s = self.settings.membership.beat_s
+            running["engine"] = lambda: keep_engine(self.heartbeat, revive, every_s=beat_s)
+        return running
+
+    def _late(self) -> dict[str, Loop]:
+        late: dict[str, Loop] = {"rebalance": self.rebalance.run}
+        if self.engine.is_cluster:
+            late["retelling"] = self.retelling.run
+        return late
+
+    def instance(self) -> Instance:
+        """All of them, as one."""
+        preparations = (
+            self.crawl.note_folder,
+            self.shared_record.follow,
+            self.overrides.follow,
+            lambda: self.budgets.prepare(self.partitions),
+            self.usage.prepare,
+        )
+        return Instance(
+            stop_signal=self.stop,
+            work=self.work,
+            stages=self.stages,
+            membership=self.membership,
+            loops=Loops(
+                preparations=preparations,
+                running=self._running(),
+                late=self._late(),
+                watch_for_end=self.end.watch if self.until_finished else None,
+            ),
+            time_max_s=self.settings.crawl.time_max_s,
+        )
 
 
 async def stop_site(crawl: OpenCrawl, node: str, site: str, why: str) -> None:
@@ -408,39 +591,6 @@ async def stop_site(crawl: OpenCrawl, node: str, site: str, why: str) -> None:
     await crawl.operator.book.note_login(site, why)
     await crawl.operator.book.give(OverrideKind.BLOCKED, site)
     await crawl.operator.carry_out(site)
-
-
-def _work_of_all(peers: Peers, counters: Counters) -> frozenset[tuple[str, int]] | None:
-    """What every member has done; None while one works on something."""
-    if counters.open_claims.total or any(member.in_flight for member in peers.alive.values()):
-        return None
-    return frozenset([("", counters.done), *((member.session, member.done) for member in peers.alive.values())])
-
-
-def _forget(router: Router, runs: RunBook, rebalance: PartitionRebalance, retelling: Retelling, change: Change) -> None:
-    """Forget what was in the engine, and note what must be told again."""
-    retelling.noticed(change)
-    if change.may_have_lost:
-        router.recent.clear()
-        runs.forget()
-        rebalance.engine_restarted()
-
-
-async def _enter(peers: Peers, counters: Counters, stop: StopSignal, s: MembershipSettings) -> None:
-    """Wait while a command pauses the crawl: it is not to see partitions change hands."""
-    while not stop.event.is_set():
-        with contextlib.suppress(EngineError):
-            await peers.refresh()
-            counters.is_standing_still, counters.still_for = bool(peers.pausing), peers.pausing
-            if not peers.pausing:
-                return
-        await asyncio.sleep(s.read_s)
-
-
-def _evicted(stop: StopSignal, s: MembershipSettings) -> None:
-    """An operator evicted this session: drain while our last answered beat is still valid."""
-    stop.drain_timeout_s = min(s.drain_timeout_s, (s.self_stop_s - s.beat_s) / 2)
-    stop.set("evicted")
 
 
 def _reviver(crawl: OpenCrawl) -> Callable[[], Awaitable[None]] | None:

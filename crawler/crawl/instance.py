@@ -11,7 +11,7 @@ from crawler.errors import CrawlerError, EngineError
 from crawler.frontier.members import Members
 from crawler.instance.rebalance import PartitionRebalance
 from crawler.membership.crashes import CrashReporter
-from crawler.membership.engine_restarts import EngineRestarts
+from crawler.membership.failover import Failover
 from crawler.membership.heartbeat import Heartbeat
 from crawler.membership.ownership import Ownership
 from crawler.model import Claim
@@ -61,7 +61,7 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
     ownership: Ownership
     rebalance: PartitionRebalance
     crash_reporter: CrashReporter
-    engine_restarts: EngineRestarts
+    failover: Failover
     enter: Callable[[], Awaitable[None]]  # before it does anything
     settle: Callable[[], Awaitable[None]]  # before it leaves
 
@@ -103,7 +103,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     async def run(self) -> None:
         """Join, crawl, leave. Raises CrawlerError when the instance could not go on; no URL is lost then."""
-        with self.membership.engine_restarts.listening():
+        with self.membership.failover.listening():
             await self._run()
 
     async def _run(self) -> None:

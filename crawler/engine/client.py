@@ -232,22 +232,34 @@ class RestartSignal:
         finally:
             self._listeners.remove(listener)
 
+    @property
+    def has_listeners(self) -> bool:
+        return bool(self._listeners)
+
     def __call__(self, change: Change) -> None:
         for listener in self._listeners:
             listener(change)
 
 
 class Engine:
-    """An open connection. `patience_s`: for how long calls that a cluster did not run, as while a slot moves, are sent
-    again; 0 where an old call must not run after a change, as of an instance that holds leases.
-    """
+    """An open connection."""
 
-    def __init__(self, url: str, library: Library, *, call_timeout_s: float = 2.0, durability: str = "fast") -> None:
-        """`library`: the scripts that `run` may name. `durability`: as `frontier.durability`."""
+    def __init__(
+        self,
+        url: str,
+        library: Library,
+        *,
+        call_timeout_s: float = 2.0,
+        durability: str = "fast",
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        """`library`: the scripts that `run` may name. `durability`: as `frontier.durability`. `patience_s`: for how
+        long calls that a cluster did not run, as while a slot moves, are sent again.
+        """
         self.url = url
         self.restarts = RestartSignal()
         self._library = library
-        self.patience_s = PATIENCE_S
+        self._of_people_s = patience_s
         self._waited_in_vain = False  # by the last call: the next ones then don't wait as well
         self._touched: set[str] = set()  # a key of each shard that people's commands wrote to
         self._service = _Service()
@@ -264,6 +276,11 @@ class Engine:
     async def close(self) -> None:
         with contextlib.suppress(*LIBRARY_ERRORS):
             await self._servers.aclose()
+
+    @property
+    def _patience_s(self) -> float:
+        """0 for who listens for changes: an old call of whoever holds leases must not run after one."""
+        return 0.0 if self.restarts.has_listeners else self._of_people_s
 
     @property
     def run_id(self) -> str:
@@ -410,7 +427,7 @@ class Engine:
         once more, if there is patience. It raises nothing.
         """
         replies = await self._tried(calls)
-        if self.patience_s and (unknown := [i for i, reply in enumerate(replies) if isinstance(reply, EngineDown)]):
+        if self._patience_s and (unknown := [i for i, reply in enumerate(replies) if isinstance(reply, EngineDown)]):
             await asyncio.sleep(AGAIN_S)
             for i, reply in zip(unknown, await self._tried([calls[i] for i in unknown]), strict=True):
                 replies[i] = reply
@@ -434,7 +451,7 @@ class Engine:
         return False
 
     def _note_written(self, commands: Sequence[tuple[Any, ...]]) -> None:
-        if self.patience_s and (self.is_cluster or not self._touched):
+        if self._patience_s and (self.is_cluster or not self._touched):
             writes = (c for c in commands if len(c) > 1 and c[0] not in KEYLESS and not self._is_read(c))
             keys = (_text(c[3 if c[0] == "FCALL" else 1]) for c in writes)
             by_shard = {self._servers.shard_of(key): key for key in keys}
@@ -524,9 +541,9 @@ class Engine:
         with _translated():
             self._note_written(commands)
             replies = await self._servers.replies_of(commands)
-            if not (self.is_cluster and self.patience_s):
+            if not (self.is_cluster and self._patience_s):
                 return replies
-            deadline_s = time.monotonic() + (0.0 if self._waited_in_vain else self.patience_s)
+            deadline_s = time.monotonic() + (0.0 if self._waited_in_vain else self._patience_s)
             while not_run := [i for i, reply in enumerate(replies) if isinstance(reply, NotRun)]:
                 if time.monotonic() > deadline_s:
                     break

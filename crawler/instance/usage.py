@@ -44,7 +44,12 @@ class RoomShare(msgspec.Struct, frozen=True):
     peers: Peers
     counters: Counters
 
-    def __call__(self, room: int, counted_s: float) -> int | None:
+    def pages_left(self) -> int | None:
+        """As `Counters.pages_left`."""
+        return self.counters.pages_left(self.of)
+
+    def of(self, room: int, counted_s: float) -> int | None:
+        """`counted_s`: when the room was counted (wall clock, s)."""
         peers, counters = self.peers, self.counters
         if peers.taking <= {self.session}:
             return None

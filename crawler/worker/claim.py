@@ -61,22 +61,24 @@ class Claimer:
         work: Work,
         settings: Settings,
         *,
+        pages_left: Callable[[], int | None],
         on_short: Callable[[int, Sequence[str]], None],
         on_set_back: Callable[[int], None],
         on_runs: Callable[[Collection[str]], Awaitable[None]],
         on_probe: Callable[[str, int | None], None],
         has_jobs: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`on_short`: called with queues of a partition whose next URLs are in files. `on_set_back`: called when
-        the engine has lost writes to a partition that this session knows of. `on_runs`: called with the runs of claims
-        before these are handed on; it may raise EngineError, and no claim is lost. `on_probe`: called with the origin
-        of URLs that were set aside and come back, and since when it has been silent (monotonic ms; None: not known to
-        be).
-        `has_jobs`: limits of the crawl are not for runs, so URLs of these are claimed beyond them.
+        """`pages_left`: as `Counters.pages_left`. `on_short`: called with queues of a partition whose next URLs are in
+        files. `on_set_back`: called when the engine has lost writes to a partition that this session knows of.
+        `on_runs`: called with the runs of claims before these are handed on; it may raise EngineError, and no claim is
+        lost. `on_probe`: called with the origin of URLs that were set aside and come back, and since when it has been
+        silent (monotonic ms; None: not known to be). `has_jobs`: limits of the crawl are not for runs, so URLs of these
+        are claimed beyond them.
         """
         self._frontier = frontier
         self._work = work
         self._settings = settings
+        self._pages_left = pages_left
         self._on_short = on_short
         self._on_set_back = on_set_back
         self._on_runs = on_runs
@@ -119,7 +121,7 @@ class Claimer:
     def _room(self) -> int:
         room = self._work.open_claims.room
         beyond_limits = self._has_jobs() and not self._work.counters.pages_max
-        pages_left = None if beyond_limits else self._work.counters.pages_left()
+        pages_left = None if beyond_limits else self._pages_left()
         if self._work.counters.is_engine_full:
             room = min(room, FULL_CLAIMS_MAX - self._work.open_claims.total + self._work.counters.held_pages)
         return room if pages_left is None else min(room, pages_left)
@@ -147,7 +149,7 @@ class Claimer:
         return [partition for partition in self._work.due.take(most) if self._work.held.is_open(partition)]
 
     async def _claim(self, partitions: list[int]) -> None:
-        share, own = max(1, self._room() // len(partitions)), self._work.counters.pages_left()
+        share, own = max(1, self._room() // len(partitions)), self._pages_left()
         wanted: list[tuple[Fence, ClaimRequest]] = []
         for i, partition in enumerate(partitions):
             fence = self._work.held.fence_of(partition)

@@ -101,8 +101,6 @@ class Counters(msgspec.Struct):
     counted_s: float = 0.0  # when that began; wall clock
     counted_ms: int = 0  # when it ended; monotonic
     counted_for: frozenset[str] = frozenset()  # the sessions that shared it then
-    # Our part of such a room, counted at that time: others claim, too, until they count again. None: nobody else does.
-    share_of: Callable[[int, float], int | None] = lambda *_: None
     committed: int = 0
     own_committed: int = 0  # without those of runs
     committed_before: int = 0  # by the whole crawl at the last count, without what we committed
@@ -179,13 +177,17 @@ class Counters(msgspec.Struct):
     def _set_back_now(self) -> int:
         return self.set_back_pages if wall_s() - self.set_back_at_s < ERROR_SHOWN_S else 0
 
-    def pages_left(self) -> int | None:
-        """How many more pages may be claimed under the limits, that are not of runs; None without a limit."""
+    def pages_left(self, share_of: Callable[[int, float], int | None] = lambda *_: None) -> int | None:
+        """How many more pages may be claimed under the limits, that are not of runs; None without a limit.
+
+        `share_of`: our part of a room that was counted at a time (wall clock, s), as others claim from it, too, until
+        they count again. None: nobody else does.
+        """
         if self.is_out_of_bytes:
             return 0
         if not (self.pages_max or self.own_pages_max):
             return None
-        share, unclaimed = self.share_of(self.pages_room, self.counted_s), self._unclaimed
+        share, unclaimed = share_of(self.pages_room, self.counted_s), self._unclaimed
         if share is not None:
             unclaimed = min(unclaimed, share - (self.ever - self.claimed_before))
         return max(0, unclaimed)

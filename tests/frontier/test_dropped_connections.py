@@ -177,9 +177,9 @@ def test_no_connection_outlives_its_engine(behaviour: str, how: str) -> None:
     async def check(url: str) -> None:
         async with nothing_left(behaviour) as peer:
             engine = Engine(
-                url.format(port=peer.port), library(), call_timeout_s=TIMEOUT_S if how == "time-out" else CALL_S
-            )
-            engine.patience_s = 0.0
+                url.format(port=peer.port), library(), patience_s=0.0,
+                call_timeout_s=TIMEOUT_S if how == "time-out" else CALL_S,
+            )  # fmt: skip
             try:
                 await end_by(how, engine, peer)
             finally:
@@ -199,8 +199,7 @@ def test_calls_that_a_server_does_not_even_read_leave_nothing_open(url: str) -> 
 
     async def check() -> None:
         async with nothing_left("stands still") as peer:
-            engine = Engine(url.format(port=peer.port), library(), call_timeout_s=TIMEOUT_S)
-            engine.patience_s = 0.0
+            engine = Engine(url.format(port=peer.port), library(), call_timeout_s=TIMEOUT_S, patience_s=0.0)
             for _ in range(2):
                 await call(engine, 12, LARGE)
             await until(lambda: peer.ours <= 1)  # one may look whether it answers

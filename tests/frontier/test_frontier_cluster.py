@@ -140,15 +140,14 @@ async def fake_cluster() -> AsyncIterator[FakeCluster]:
 
 @contextlib.asynccontextmanager
 async def opened(
-    *, url: Callable[[FakeCluster], str] | None = None
+    *, url: Callable[[FakeCluster], str] | None = None, patience_s: float = 0.0
 ) -> AsyncIterator[tuple[FakeCluster, Engine, list[Any]]]:
-    """A cluster, an engine that is connected to it, and the changes that it told of."""
+    """A cluster, an engine that is connected to it, and the changes that it told of: none to who is patient."""
     async with fake_cluster() as fake:
         place = url(fake) if url else f"redis+cluster://127.0.0.1:{fake.nodes[0].port}"
-        engine, changes = Engine(place, library(), call_timeout_s=CALL_S), list[Any]()
-        with engine.restarts.listen(changes.append):
+        engine, changes = Engine(place, library(), call_timeout_s=CALL_S, patience_s=patience_s), list[Any]()
+        with contextlib.nullcontext() if patience_s else engine.restarts.listen(changes.append):
             await engine.connect()
-            engine.patience_s = 0.0
             for node in fake.nodes:
                 node.told.clear()
             try:
@@ -361,8 +360,7 @@ async def test_a_replicas_run_id_never_counts() -> None:
 
 
 async def test_a_command_of_people_waits_while_a_slot_moves_or_a_node_fails_over() -> None:
-    async with opened() as (fake, engine, _):
-        engine.patience_s = 60.0
+    async with opened(patience_s=60.0) as (fake, engine, _):
         first = fake.node_of(KEYS[0])
         for word in ("TRYAGAIN", "ASK", "CLUSTERDOWN"):
             refusals = [REFUSED[word](KEYS[0], fake.nodes[3])] * 3
@@ -381,11 +379,10 @@ async def test_a_command_of_people_waits_while_a_slot_moves_or_a_node_fails_over
 
 async def test_a_command_waits_once_for_a_shard_that_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """To make a crawl on a cluster without one of its shards took 40 s to fail: eight times five."""
-    async with opened() as (fake, engine, _):
+    async with opened(patience_s=0.3) as (fake, engine, _):
         first, asked, ask = fake.node_of(KEYS[0]), list[int](), engine._servers.replies_of
         await first.stop()
         await others_run()
-        engine.patience_s = 0.3
 
         async def asks(commands: Sequence[tuple[Any, ...]]) -> list[Any]:
             asked.append(len(commands))
@@ -398,15 +395,14 @@ async def test_a_command_waits_once_for_a_shard_that_stays_away(monkeypatch: pyt
         assert asked[-5:] == [PIPELINE_MAX] * 5
         await first.start()
         await until_answered(engine, KEYS[0])
-        engine.patience_s = 60.0
+        engine._of_people_s = 60.0
         refusals = [REFUSED["TRYAGAIN"](KEYS[0], first)] * 3
         first.answers["FCALL"] = lambda _: refusals.pop() if refusals else b"$2\r\nok\r\n"
         assert await engine.run(SCRIPT, (KEYS[0],)) == b"ok"
 
 
 async def test_a_command_whose_outcome_is_unknown_is_not_sent_again() -> None:
-    async with opened() as (fake, engine, _):
-        engine.patience_s = 60.0
+    async with opened(patience_s=60.0) as (fake, engine, _):
         first = fake.node_of(KEYS[0])
         assert await engine.run(SCRIPT, (KEYS[0],)) == b"ok"
         first.is_silent = True
@@ -466,8 +462,7 @@ async def until_written(engine: Engine) -> None:
 
 
 async def test_people_are_told_whether_a_replica_has_what_they_wrote() -> None:
-    async with opened() as (fake, engine, _):
-        engine.patience_s = 60.0
+    async with opened(patience_s=60.0) as (fake, engine, _):
         for node in fake.nodes:
             node.replica = fake.nodes[3]
             node.answers["WAIT"] = b":0\r\n"

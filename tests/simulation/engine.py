@@ -236,7 +236,7 @@ class SimEngine:
         assert process is not None, "engines are opened by processes"
         self.url = url
         self.run_id = ""
-        self.patience_s = 0.0
+        self._patience_s = 0.0
         self.restarts = RestartSignal()
         self.is_cluster = len(server.shards) > 1
         self._looking: asyncio.Task[None] | None = None

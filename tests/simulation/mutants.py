@@ -27,7 +27,7 @@ from crawler.instance.retelling import Retelling
 from crawler.instance.usage import QuotaUsage
 from crawler.jobs import runs
 from crawler.jobs.clock_check import ClockCheck
-from crawler.membership.engine_restarts import EngineRestarts
+from crawler.membership.failover import Failover
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness
 from crawler.routing.runs_known import RunBook
 from crawler.rules import job_plan
@@ -190,7 +190,7 @@ def delay_not_stored() -> contextlib.AbstractContextManager[None]:
 
 def no_recovery() -> contextlib.AbstractContextManager[None]:
     """After a restart of the engine all that was known of it is still believed."""
-    return _patched(EngineRestarts, "noticed", lambda self: None)
+    return _patched(Failover, "noticed", lambda self, change: None)
 
 
 def files_not_synced() -> contextlib.AbstractContextManager[None]:

@@ -199,21 +199,24 @@ async def test_each_instance_claims_its_share_of_the_pages_that_are_left(limit: 
     """Also of those that others have claimed, and not fetched yet."""
     engine = FakeEngine()
     usage, counters, _ = usage_of(engine, claiming="ab", **{limit: 100})
-    counters.share_of = lambda room, _: room // 2
+
+    def pages_left() -> int | None:
+        return counters.pages_left(lambda room, _: room // 2)
+
     engine.now, engine.open = Totals(status={"2": 30}, fetched=30), 20
     await usage.prepare()
-    assert counters.pages_left() == 25
+    assert pages_left() == 25
     counters.open_claims.opened([claim(n) for n in range(25)])
-    assert (counters.pages_left(), counters.is_limit_near) == (0, False)
+    assert (pages_left(), counters.is_limit_near) == (0, False)
     engine.open += 25
     await usage.count()
-    assert counters.pages_left() == 12
+    assert pages_left() == 12
     engine.open += 25
     await usage.count()
-    assert (counters.pages_left(), counters.is_limit_near, counters.counted_for) == (0, False, {"a", "b"})
+    assert (pages_left(), counters.is_limit_near, counters.counted_for) == (0, False, {"a", "b"})
     engine.now, engine.open = Totals(fetched=100), 0
     await usage.count()
-    assert (counters.pages_left(), usage.limit) == (0, "pages" if limit == "crawl__pages_max" else "budget")
+    assert (pages_left(), usage.limit) == (0, "pages" if limit == "crawl__pages_max" else "budget")
 
 
 async def test_more_room_wakes_who_waits_for_it() -> None:

@@ -77,7 +77,8 @@ def claimer_with(
     scheduler = scheduler or Scheduler(counters.open_claims, concurrency_per_queue=1)
     claimer = Claimer(
         frontier, work_of(held=held, due=due, scheduler=scheduler, counters=counters), Settings(),
-        on_short=lambda *_: None, on_set_back=lambda _: None, on_runs=never, on_probe=never,
+        pages_left=counters.pages_left, on_short=lambda *_: None, on_set_back=lambda _: None, on_runs=never,
+        on_probe=never,
     )  # fmt: skip
     return claimer, due
 
