@@ -11,8 +11,10 @@ moved; of one server, about all. Then, before any other call reaches the server:
    waiting URLs is told again when the partition is acquired.
 3. `look_for_the_crawl`: where the record of the crawl was there, all that others changed is read again.
 4. The leases there are lost: claims of these partitions are dropped from memory, what they would have written is
-   fenced, and clocks of queues are kept until they are saved (`Dependent` of held.py has the order of these). They are
-   acquired again under the new run id, with a hold, so no queue is asked too early by a clock that was set back.
+   fenced, and clocks of queues are kept until they are saved (`Dependent` of held.py). They are acquired again under
+   the new run id, with a hold, so that no queue is asked too early by a clock that was set back. Where writes may be
+   lost, only those that this session had last are acquired at once: of the others, a lease that is free, or in our
+   name again, may have been another's, who goes on until it notices, too. These wait for as long as a takeover does.
 
 Whoever has noticed nothing yet is stopped by the engine: its epoch or run id does not fit, and its calls do nothing.
 """
@@ -58,7 +60,8 @@ class Failover:
             for forget in self._of_lost_writes:
                 forget()
         self._look_for_the_crawl(change)
-        lost = self._held.lose_all(lambda partition: change.affects(self._keys.meta(partition)))
+        lose = self._held.fall_back if change.may_have_lost else self._held.lose_all
+        lost = lose(lambda partition: change.affects(self._keys.meta(partition)))
         if self._engine.is_cluster:
             log.warning("shard.changed", extra={"partitions": lost})
         else:

@@ -50,6 +50,8 @@ class HeldPartitions:
         self.changes = 0  # grows with each lease that is acquired or lost
         self.tried_epochs: dict[int, int] = {}  # partition -> the highest epoch that this session got or may have got
         self.unconfirmed: set[int] = set()  # leases that may be in our name although we do not hold them
+        self._was_ours: set[int] = set()  # partitions that we got, and nobody else since, as far as we know
+        self._rollbacks: list[tuple[Callable[[int], bool], int]] = []  # which partitions, and when we noticed
         self._sequences: dict[int, int] = {}  # of partitions that we held and lost at once, until they are read again
 
     def __iter__(self) -> Iterator[int]:
@@ -102,6 +104,20 @@ class HeldPartitions:
             won.epoch, won.clock_ms, anchor_ms, draining=not is_wanted, sequence=sequence, log_entries=log_entries
         )
         self.unconfirmed.discard(won.partition)
+        self._was_ours.add(won.partition)
+
+    def may_be_anothers(self, partition: int, within_ms: float) -> bool:
+        """Did the engine fall back, so lately that another session may still work on this partition by a lease that the
+        engine no longer knows? Not if nobody else had it since we did: then the engine only forgot ours.
+        """
+        if not self._rollbacks or partition in self._was_ours:
+            return False
+        self._rollbacks = [one for one in self._rollbacks if self._clock_ms() - one[1] < within_ms]
+        return any(is_lost(partition) for is_lost, _ in self._rollbacks)
+
+    def is_anothers(self, partition: int) -> None:
+        """Another session has its lease."""
+        self._was_ours.discard(partition)
 
     def committed(self, partition: int, sequence: int) -> None:
         """The engine has answered that it has this commit."""
@@ -122,6 +138,7 @@ class HeldPartitions:
         self._held.pop(partition, None)
         self.changes += 1
         self.unconfirmed.add(partition)  # until its lease is read again: the release may be lost
+        self._was_ours.discard(partition)
         return fence
 
     def drop(self, partitions: Iterable[int]) -> None:
@@ -135,8 +152,14 @@ class HeldPartitions:
         self.changes += 1
         if self._held.pop(partition, None) is not None:
             self.unconfirmed.add(partition)
+            self._was_ours.discard(partition)
             log.warning("partition.fenced", extra={"partition": partition})
             self.drop([partition])
+
+    def fall_back(self, is_lost: Callable[[int], bool]) -> int:
+        """As `lose_all`, where the server of these partitions may have lost its last writes."""
+        self._rollbacks.append((is_lost, self._clock_ms()))
+        return self.lose_all(is_lost)
 
     def lose_all(self, is_lost: Callable[[int], bool] = lambda _partition: True) -> int:
         """The silence lasted too long, or these partitions' server fell back: nothing starts there until their leases

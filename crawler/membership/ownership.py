@@ -111,9 +111,16 @@ class Ownership:
         await self._hand_over(share)
         ours = {lease.partition for lease in seen if lease.session == self._me.session}
         self._held.unconfirmed -= {lease.partition for lease in seen} - ours
+        for lease in seen:
+            if lease.session not in ("", self._me.session):
+                self._held.is_anothers(lease.partition)
         # A lease in our name that is not wanted is acquired to be released: no one else could get it while we live.
         free = {lease.partition for lease in seen if lease.partition in share and self._is_takeable(lease)}
-        await self._acquire([lease for lease in seen if lease.partition in ours | free], share)
+        within_ms = self._settings.dead_s * 1000 * self._peers.time_scale
+        takeable = [lease for lease in seen if lease.partition in ours | free]
+        await self._acquire(
+            [one for one in takeable if not self._held.may_be_anothers(one.partition, within_ms)], share
+        )
         if share == set(self._held) and not any(held.draining for _, held in self._held.items()):
             self._settled = self._peers.ring, self._held.changes
         return share != set(wanted)
