@@ -18,7 +18,7 @@ from crawler.rules.pace import TICK_MS, UNMEASURED, AdaptiveDelay
 from crawler.rules.places import registrable_domain
 from crawler.rules.turns import FairTurns
 from crawler.runtime.clocks import monotonic_ms, wall_s
-from crawler.worker.counters import OpenClaims
+from crawler.worker.open_claims import OpenClaims
 
 NOTHING: frozenset[str] = frozenset()
 KEPT_MS = 60_000  # how long what was learned of a host outlives its claims: the next ones are on their way

@@ -20,8 +20,8 @@ from crawler.rules.pace import TICK_MS
 from crawler.rules.poison import crash_action_of
 from crawler.rules.urls import origin_of
 from crawler.runtime.clocks import ENGINE_PAUSE_S
-from crawler.worker.counters import OpenClaims
 from crawler.worker.internal_errors import InternalErrors
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.outcomes import Failed, Outcome
 from crawler.worker.schedule import QueueSlot, Scheduler
 

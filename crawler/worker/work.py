@@ -17,8 +17,9 @@ from crawler.rules.turns import FairTurns
 from crawler.runtime.clocks import monotonic_ms
 from crawler.settings import Settings
 from crawler.worker.activity import Activity
-from crawler.worker.counters import Counters, OpenClaims
+from crawler.worker.counters import Counters
 from crawler.worker.due_users import OUTDATED_MAX, DueUsers
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.page_requests import OpenRequests
 from crawler.worker.schedule import Scheduler
 

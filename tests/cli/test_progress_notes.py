@@ -14,7 +14,8 @@ from crawler.views.headline import notes, overview_parts, sentence, state_text
 from crawler.views.live import PlainLines, Shown
 from crawler.views.overview import left_s, left_text, stall_text, still_s
 from crawler.views.snapshot import CrawlState, JobsAhead, jobs_ahead
-from crawler.worker.counters import ERROR_MAX, ERROR_SHOWN_S, Counters, LastError, OpenClaims
+from crawler.worker.counters import ERROR_MAX, ERROR_SHOWN_S, Counters, LastError
+from crawler.worker.open_claims import OpenClaims
 from tests.support.views import NOW, overview, snapshot
 
 T = 1_800_000_000.0

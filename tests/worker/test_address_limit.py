@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from crawler.worker.address_limit import GUESS_MS, LINE_PER_REQUEST, AddressLimiter
-from crawler.worker.counters import OpenClaims
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.schedule import Scheduler
 from crawler.worker.turn import Turn, TurnEnd
 from tests.support.patience import PATIENCE_S

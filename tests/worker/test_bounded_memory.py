@@ -12,7 +12,7 @@ from crawler.settings import Settings
 from crawler.worker import cookie_walls
 from crawler.worker import work as due_partitions
 from crawler.worker.cookie_walls import CookieWalls
-from crawler.worker.counters import OpenClaims
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.work import DuePartitions
 
 

@@ -7,7 +7,8 @@ from typing import Any
 from crawler.frontier.messages import ClaimReply
 from crawler.frontier.owner import Awake, ClaimRequest, Fence
 from crawler.worker.claim import Claimer
-from crawler.worker.counters import Counters, OpenClaims
+from crawler.worker.counters import Counters
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.work import DuePartitions
 from tests.support.patience import PATIENCE_S
 from tests.worker.test_schedule import batch

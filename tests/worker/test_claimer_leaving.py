@@ -9,7 +9,8 @@ from crawler.errors import EngineDown
 from crawler.frontier.messages import ClaimReply
 from crawler.frontier.owner import Awake
 from crawler.worker.claim import Claimer
-from crawler.worker.counters import Counters, OpenClaims
+from crawler.worker.counters import Counters
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.schedule import Scheduler
 from tests.support.patience import PATIENCE_S, others_run
 from tests.worker.test_schedule import batch

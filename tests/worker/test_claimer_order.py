@@ -12,7 +12,8 @@ from crawler.frontier.owner import Awake, ClaimRequest, Fence
 from crawler.runtime.clocks import monotonic_ms
 from crawler.worker import claim as claimer_module
 from crawler.worker.claim import FULL_CLAIMS_MAX, URLS_PER_CALL, Claimer
-from crawler.worker.counters import Counters, OpenClaims
+from crawler.worker.counters import Counters
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.work import LEAD_MS, DuePartitions
 from tests.support.patience import PATIENCE_S
 from tests.worker.test_schedule import batch, claim

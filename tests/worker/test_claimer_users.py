@@ -12,7 +12,8 @@ from crawler.frontier.operator import Overrides
 from crawler.frontier.owner import Awake, ClaimRequest, Fence
 from crawler.runtime.clocks import monotonic_ms
 from crawler.worker.claim import URLS_PER_CALL, Claimer
-from crawler.worker.counters import Counters, OpenClaims
+from crawler.worker.counters import Counters
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.work import DuePartitions
 from tests.support.patience import PATIENCE_S
 from tests.worker.test_claimer_order import fill

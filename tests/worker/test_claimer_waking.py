@@ -9,7 +9,8 @@ from crawler.frontier.owner import Awake, ClaimReply
 from crawler.runtime.clocks import monotonic_ms
 from crawler.worker import claim
 from crawler.worker.claim import Claimer
-from crawler.worker.counters import Counters, OpenClaims
+from crawler.worker.counters import Counters
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.work import DuePartitions
 from tests.support.patience import PATIENCE_S, others_run
 from tests.worker.turn_lab import claimer_with, held_with

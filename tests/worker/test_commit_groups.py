@@ -14,7 +14,8 @@ from crawler.rules.introductions import Introductions
 from crawler.settings import ArchiveSettings
 from crawler.worker.activity import Activity
 from crawler.worker.commit import Committer, Ends
-from crawler.worker.counters import Counters, OpenClaims
+from crawler.worker.counters import Counters
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.outcomes import Committable
 from crawler.worker.route import HeldBack
 from crawler.worker.schedule import Scheduler

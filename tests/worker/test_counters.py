@@ -3,7 +3,8 @@
 import pytest
 
 from crawler.errors import InvariantError
-from crawler.worker.counters import Counters, OpenClaims
+from crawler.worker.counters import Counters
+from crawler.worker.open_claims import OpenClaims
 from tests.worker.test_schedule import claim
 
 

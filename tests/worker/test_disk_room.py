@@ -17,8 +17,9 @@ from crawler.settings import ArchiveSettings
 from crawler.views.instances import full_nodes
 from crawler.views.report import waits_text
 from crawler.worker import disk_room
-from crawler.worker.counters import Counters, OpenClaims
+from crawler.worker.counters import Counters
 from crawler.worker.disk_room import DiskRoom, can_write
+from crawler.worker.open_claims import OpenClaims
 
 MIN = 1_000
 LOOKS: dict[str, tuple[int, list[tuple[int, int, bool, bool]]]] = {

@@ -22,7 +22,8 @@ from crawler.settings import ArchiveSettings, TrapSettings
 from crawler.worker import route
 from crawler.worker.activity import Activity
 from crawler.worker.commit import Committer, Ends
-from crawler.worker.counters import Counters, OpenClaims
+from crawler.worker.counters import Counters
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.outcomes import Committable
 from crawler.worker.route import HeldBack, RouteStage
 from crawler.worker.schedule import Scheduler

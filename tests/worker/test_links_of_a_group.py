@@ -16,7 +16,8 @@ from crawler.routing.traps_learned import TrapMemory
 from crawler.rules.introductions import Introductions
 from crawler.rules.scope import ScopeRules
 from crawler.settings import ScopeSettings, TrapSettings
-from crawler.worker.counters import Counters, OpenClaims
+from crawler.worker.counters import Counters
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.outcomes import Committable
 from crawler.worker.route import RouteStage
 from tests.worker.turn_lab import content_steps, work_of

@@ -53,9 +53,9 @@ from crawler.web.tls import ResumingContext
 from crawler.worker import address_limit, cookie_walls, hooks, internal_errors, page_requests, response_policy, schedule
 from crawler.worker.address_limit import AddressLimiter, Reached, Reaching, SlowHosts
 from crawler.worker.cookie_walls import CookieWalls
-from crawler.worker.counters import OpenClaims
 from crawler.worker.hooks import Hooks
 from crawler.worker.internal_errors import InternalErrors
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.outcomes import Refused
 from crawler.worker.page_requests import Answered, PageRequest, StaleRequests, Step
 from crawler.worker.response_policy import Recall, ResponsePolicy

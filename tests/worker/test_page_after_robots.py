@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from crawler.worker.before_page import RobotsTurns
-from crawler.worker.counters import OpenClaims
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.schedule import Scheduler
 from tests.worker.test_schedule import batch
 from tests.worker.turn_lab import hosts_of, turn_of

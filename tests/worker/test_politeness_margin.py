@@ -5,8 +5,8 @@ from typing import Any
 
 from crawler.hosts.robots_reader import RobotsResult
 from crawler.worker.before_page import RobotsTurns
-from crawler.worker.counters import OpenClaims
 from crawler.worker.lateness import PolitenessMargin
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.schedule import QueueSlot, Scheduler
 from tests.worker.test_schedule import batch
 from tests.worker.turn_lab import hosts_of, turn_of

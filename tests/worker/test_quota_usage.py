@@ -17,7 +17,8 @@ from crawler.instance.crawl_quota import QuotaAdmission
 from crawler.instance.deferred_share import DeferredShare
 from crawler.instance.usage import UNRELEASED_MS, QuotaUsage
 from crawler.settings import load
-from crawler.worker.counters import Counters, OpenClaims
+from crawler.worker.counters import Counters
+from crawler.worker.open_claims import OpenClaims
 from tests.worker.test_schedule import claim
 from tests.worker.turn_lab import held_with, work_of
 

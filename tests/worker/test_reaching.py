@@ -13,7 +13,7 @@ from crawler.model import Claim, Failure, FailureKind
 from crawler.rules.urls import host_of, origin_of
 from crawler.worker import address_limit
 from crawler.worker.address_limit import LATE, LATE_KEPT_MS, Reached, Reaching
-from crawler.worker.counters import OpenClaims
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.schedule import Scheduler
 from crawler.worker.turn import AwaitReach, Requeue, Turn, TurnEnd
 from tests.support.patience import PATIENCE_S, others_run

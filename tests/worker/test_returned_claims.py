@@ -15,7 +15,8 @@ from crawler.instance import rebalance as work_module
 from crawler.instance.rebalance import PartitionRebalance
 from crawler.model import AckOutcome, Claim
 from crawler.runtime.clocks import monotonic_ms
-from crawler.worker.counters import Counters, OpenClaims
+from crawler.worker.counters import Counters
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.response_policy import Recall
 from crawler.worker.schedule import Scheduler
 from crawler.worker.turn import SetAside

@@ -20,7 +20,7 @@ from crawler.model import Claim
 from crawler.runtime.clocks import monotonic_ms
 from crawler.settings import PolitenessSettings, Settings
 from crawler.worker.before_page import RobotsTurns
-from crawler.worker.counters import OpenClaims
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.response_policy import ResponsePolicy
 from crawler.worker.schedule import QueueSlot, Scheduler
 from crawler.worker.turn import Requeue, Turn, TurnEnd

@@ -22,7 +22,8 @@ from crawler.rules.job_runs import RunRecord, RunSpec
 from crawler.rules.scope import ScopeRules
 from crawler.rules.traps import NOTHING_LEARNED
 from crawler.settings import TrapSettings
-from crawler.worker.counters import Counters, OpenClaims
+from crawler.worker.counters import Counters
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.route import RouteStage
 from tests.worker.test_links_of_a_group import RECORD, FakeFrontier, page
 from tests.worker.turn_lab import content_steps, work_of

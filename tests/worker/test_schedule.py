@@ -10,7 +10,7 @@ from crawler.frontier.messages import QueueBatch
 from crawler.model import Claim
 from crawler.rules.pace import TICK_MS, AdaptiveDelay
 from crawler.runtime.clocks import monotonic_ms, wall_s
-from crawler.worker.counters import OpenClaims
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.schedule import KEPT_PLAIN_MS, Scheduler
 from tests.support.patience import PATIENCE_S, others_run
 from tests.worker.turn_lab import StoppedClock

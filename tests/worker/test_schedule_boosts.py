@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from crawler.rules.pace import TICK_MS
-from crawler.worker.counters import OpenClaims
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.schedule import Scheduler
 from tests.support.patience import PATIENCE_S, others_run
 from tests.worker.test_schedule import batch, claim

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from crawler.frontier.messages import QueueBatch
-from crawler.worker.counters import OpenClaims
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.schedule import Scheduler
 from tests.worker.test_schedule import batch
 

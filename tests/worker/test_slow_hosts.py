@@ -8,7 +8,7 @@ import pytest
 from crawler.worker import address_limit
 from crawler.worker import page_requests as page_request
 from crawler.worker.address_limit import ANSWERED_MAX, PROMPT_MS, SLOW_SHARE, WARY_MS, SlowHosts
-from crawler.worker.counters import OpenClaims
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.page_requests import OpenRequests
 from crawler.worker.schedule import Scheduler
 from crawler.worker.turn import AwaitAddress, Requeue, Turn, TurnEnd

@@ -13,7 +13,8 @@ from crawler.frontier.spilling import Spilling, Stub, urls_of
 from crawler.instance import spiller
 from crawler.instance.spiller import KEEP_MS, Spiller
 from crawler.settings import load
-from crawler.worker.counters import Counters, OpenClaims
+from crawler.worker.counters import Counters
+from crawler.worker.open_claims import OpenClaims
 from tests.frontier.door import DELAY_MS, Door, found
 from tests.support.engine import Engine
 from tests.worker.turn_lab import work_of

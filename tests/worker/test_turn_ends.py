@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from crawler.errors import EngineDown, InvariantError
 from crawler.model import Claim, FailureKind
 from crawler.worker import turn as turns
-from crawler.worker.counters import OpenClaims
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.outcomes import Failed, Outcome, Refused
 from crawler.worker.schedule import Scheduler
 from crawler.worker.turn import Turn, TurnEnd

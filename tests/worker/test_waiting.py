@@ -16,7 +16,8 @@ from crawler.runtime import clocks, ticks
 from crawler.runtime.ticks import until_tick
 from crawler.worker import claim
 from crawler.worker.claim import SWEEP_MAX, SWEEPS, Claimer
-from crawler.worker.counters import Counters, OpenClaims
+from crawler.worker.counters import Counters
+from crawler.worker.open_claims import OpenClaims
 from tests.support.patience import others_run
 from tests.worker.turn_lab import claimer_with, held_with
 

@@ -19,10 +19,11 @@ from crawler.worker.address_limit import AddressLimiter
 from crawler.worker.archive import Files
 from crawler.worker.before_page import Hosts, Means, SessionNotes
 from crawler.worker.claim import Claimer
-from crawler.worker.counters import Counters, OpenClaims
+from crawler.worker.counters import Counters
 from crawler.worker.disk_room import DiskRoom
 from crawler.worker.fetch import FetchStage
 from crawler.worker.internal_errors import ContentSteps
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.page_requests import OpenRequests
 from crawler.worker.response_policy import ResponsePolicy
 from crawler.worker.schedule import QueueSlot, Scheduler
