@@ -23,6 +23,7 @@ from crawler.worker.commit import Committer
 from crawler.worker.counters import Counters
 from crawler.worker.fetch import FetchStage
 from crawler.worker.handle import HandlerRuntime
+from crawler.worker.open_claims import OpenClaims
 from crawler.worker.work import Work
 
 log = logging.getLogger(__name__)
@@ -177,6 +178,8 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     async def _drain(self) -> list[Claim]:
         """Claim nothing more, finish what is in flight, return the rest; the claims that could not be committed."""
         self.counters.is_stopping = True
+        if self.work.open_claims.total:
+            log.info("stop.claims", extra=_told(self.work.open_claims))
         await self.membership.rebalance.return_claims(self.work.scheduler.remove_all())
         await self.stages.claimer.settle()  # its last claims are fetched, or returned with the rest
         await self.stages.fetching.wait_idle(self.stop_signal.drain_timeout_s)
@@ -201,5 +204,12 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                 await self.membership.ownership.leave()
                 await self.membership.settle()
                 await self.membership.members.leave(self.membership.heartbeat.member)
+            if self.work.open_claims.total:
+                log.warning("claims.left", extra=_told(self.work.open_claims))
         except (CrawlerError, TimeoutError) as error:
             log.warning("shutdown.incomplete", extra={"error": str(error) or type(error).__name__})
+
+
+def _told(claims: OpenClaims) -> dict[str, str]:
+    """Where the open claims are, for the log."""
+    return {"claims": ", ".join(f"{count} {place}" for place, count in sorted(claims.by_place().items()))}

@@ -14,6 +14,7 @@ from crawler.model import AckOutcome, Claim
 from crawler.runtime.clocks import ENGINE_PAUSE_S, monotonic_ms
 from crawler.runtime.ticks import tick
 from crawler.settings import FrontierSettings
+from crawler.worker import url_lines
 from crawler.worker.archive import ArchiveStage
 from crawler.worker.response_policy import Recall
 from crawler.worker.turn import SetAside
@@ -218,6 +219,7 @@ class PartitionRebalance:
         by_partition: dict[int, list[tuple[Claim, int]]] = {}
         for claim in claims:
             by_partition.setdefault(claim.partition, []).append((claim, self._wait_ms(claim, started=started)))
+            url_lines.returned(claim, self._work.open_claims.place_of(claim))
             self._work.open_claims.ended(claim)
         calls = []
         for partition, mine in by_partition.items():

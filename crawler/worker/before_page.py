@@ -129,6 +129,7 @@ class RobotsTurns:
             return Requeue(wait_ms=wait_ms, started=bool(sent), at_tail=True)
         finally:
             self.requests.remove(worker)
+        turn.answered()
         entry = result.entry
         if result.ours is not None:
             if sent:
@@ -291,6 +292,7 @@ class LoginTurns:
                 attempt.url, request=attempt.request, cookies=cookies, body_bytes_max=LOGIN_BYTES_MAX,
                 before_send=before_send, working=turn.mark,
             )  # fmt: skip
+            turn.answered()
             if result.failure is not None and result.failure.kind in OURS:
                 logins.begins_again(session)
                 turn.request_over(wait_ms=max(slot.delay_ms, 0), started=bool(sent))

@@ -51,6 +51,7 @@ from crawler.worker.attempts import AttemptNotes
 from crawler.worker.counters import LastError
 from crawler.worker.hooks import Hooks
 from crawler.worker.internal_errors import ContentSteps, InternalErrors
+from crawler.worker.open_claims import ClaimPlace
 from crawler.worker.outcomes import Committable, Deferred, Failed, Outcome, Refused
 from crawler.worker.route import WAKE_S, HeldBack, RouteStage
 from crawler.worker.work import Work
@@ -273,6 +274,7 @@ class Committer:
     def deliver(self, outcome: Outcome) -> None:
         """Queue an outcome; it is committed within `sync_s`."""
         self._waiting.append(outcome)
+        self._work.open_claims.moved(outcome.claim, ClaimPlace.OUTCOME)
         self._arrived.set()
 
     async def archive_groups(self) -> None:
@@ -319,6 +321,8 @@ class Committer:
     async def _store(self) -> _Group:
         """Archive all outcomes that wait."""
         outcomes, self._waiting = self._waiting, []
+        for outcome in outcomes:
+            self._work.open_claims.moved(outcome.claim, ClaimPlace.STORING)
         self._taken.append(outcomes)
         commits = [o for o in outcomes if isinstance(o, Committable)]
         placed = await self._archive.store(commits) if commits else []
@@ -338,6 +342,8 @@ class Committer:
 
     async def _commit(self, group: _Group) -> None:
         going_on = self._held_back.due()
+        for outcome in (*group.outcomes, *(page.outcome for page in going_on)):
+            self._work.open_claims.moved(outcome.claim, ClaimPlace.COMMITTING)
         pages: list[_Page] = [(page.outcome, page.placed) for page in going_on]
         given: list[Committable] = []
         try:

@@ -44,6 +44,7 @@ from crawler.worker.before_page import BEAT_PAUSE_S, Hosts, LoginTurns, Means, O
 from crawler.worker.cookie_walls import CookieWalls
 from crawler.worker.isolation import Isolation
 from crawler.worker.lateness import PolitenessMargin
+from crawler.worker.open_claims import ClaimPlace
 from crawler.worker.outcomes import Deferred, Failed, Refused
 from crawler.worker.page_requests import Answered, PageRequest, StaleRequests, Step
 from crawler.worker.response_policy import is_once, why_not_sent
@@ -121,7 +122,12 @@ class FetchStage:
                     group.create_task(self._take_turns(number), name=f"fetch-{number}")
                 group.create_task(self._watch())
         finally:
-            self.cut_off += await self._reaching.close()
+            for claim in await self._reaching.close():
+                self._cut_off(claim)
+
+    def _cut_off(self, claim: Claim) -> None:
+        self._work.open_claims.moved(claim, ClaimPlace.CUT_OFF)
+        self.cut_off.append(claim)
 
     @property
     def in_turn(self) -> list[Claim]:
@@ -352,7 +358,7 @@ class FetchStage:
         try:
             return await self._login_turns.take(turn, session, plan)
         except asyncio.CancelledError:
-            self.cut_off.append(turn.claim)
+            self._cut_off(turn.claim)
             raise
 
     async def _ask_robots(self, turn: Turn) -> TurnEnd:
@@ -427,7 +433,7 @@ class FetchStage:
             turn.request_over(wait_ms=slot.delay_ms)
             if not self._work.requests.is_only_cut_off(worker):
                 self._session.notes.cut_off(claim, page_request.started_at)
-                self.cut_off.append(claim)
+                self._cut_off(claim)
                 raise
             if self._work.requests.has_made_way(worker):
                 self._session.notes.cut_off(claim, page_request.started_at)
@@ -436,6 +442,7 @@ class FetchStage:
             return self._late(page_request)  # the claim is not ours to end any more
         finally:
             self._work.requests.remove(worker)
+        turn.answered()
         reached("fetch.answered", claim.url)
         if result.failure is not None and result.failure.kind in OURS:
             return self._not_through(turn, page_request, result.failure)

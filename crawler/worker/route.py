@@ -21,6 +21,7 @@ from crawler.runtime.tasks import retry_until_answered
 from crawler.worker import url_lines
 from crawler.worker.archive import Placed
 from crawler.worker.internal_errors import ContentSteps
+from crawler.worker.open_claims import ClaimPlace
 from crawler.worker.outcomes import Committable
 from crawler.worker.work import Work
 
@@ -101,6 +102,7 @@ class HeldBack:
         for key in known.keys() - still.keys():
             del self._pages[key]
         for key, (outcome, placed) in still.items():
+            self._work.open_claims.moved(outcome.claim, ClaimPlace.HELD_BACK)
             if key not in known:
                 self._pages[key] = HeldPage(outcome, placed, _bytes_of(outcome))
                 self._work.scheduler.postpone(outcome.claim.queue, QUEUE_WAIT_MS)

@@ -18,7 +18,7 @@ from crawler.rules.pace import TICK_MS, UNMEASURED, AdaptiveDelay
 from crawler.rules.places import registrable_domain
 from crawler.rules.turns import FairTurns
 from crawler.runtime.clocks import monotonic_ms, wall_s
-from crawler.worker.open_claims import OpenClaims
+from crawler.worker.open_claims import ClaimPlace, OpenClaims
 
 NOTHING: frozenset[str] = frozenset()
 KEPT_MS = 60_000  # how long what was learned of a host outlives its claims: the next ones are on their way
@@ -178,6 +178,8 @@ class Scheduler:
         if not slot.waiting:
             slot.since_ms = monotonic_ms()
         self._has_users = self._has_users or bool(batch.claims[0].user)
+        for claim in batch.claims:
+            self._open_claims.moved(claim, ClaimPlace.QUEUED)
         slot.users = batch.waiting
         slot.has_aside = batch.aside > 0
         if not slot.has_aside:
@@ -189,6 +191,7 @@ class Scheduler:
 
     def requeue(self, claim: Claim, *, at_tail: bool = False) -> None:
         """Put a claim that was taken but not fetched back at the head of its queue, or at its tail."""
+        self._open_claims.moved(claim, ClaimPlace.QUEUED)
         slot = self._slot(claim.queue)
         if at_tail:
             slot.waiting.append(claim)
@@ -200,6 +203,7 @@ class Scheduler:
 
     def wait_at(self, address: str, claim: Claim) -> None:
         """Keep a claim until its server's address has room."""
+        self._open_claims.moved(claim, ClaimPlace.AT_ADDRESS)
         self._waiting_at[address].append(claim)
         self.waiting += 1
 

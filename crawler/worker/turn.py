@@ -7,6 +7,7 @@ twice in one process.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
 
@@ -21,11 +22,17 @@ from crawler.rules.poison import crash_action_of
 from crawler.rules.urls import origin_of
 from crawler.runtime.clocks import ENGINE_PAUSE_S
 from crawler.worker.internal_errors import InternalErrors
-from crawler.worker.open_claims import OpenClaims
+from crawler.worker.open_claims import ClaimPlace, OpenClaims
 from crawler.worker.outcomes import Failed, Outcome
 from crawler.worker.schedule import QueueSlot, Scheduler
 
 log = logging.getLogger(__name__)
+
+EVENTS = {
+    ClaimPlace.IN_TURN: "turn.began",
+    ClaimPlace.REQUESTED: "turn.requested",
+    ClaimPlace.ANSWERED: "turn.answered",
+}
 
 
 class Requeue(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +106,9 @@ class Turn:
         "is_apart",
         "is_quick",
         "is_request_over",
+        "is_sent",
         "mark",
+        "moved",
         "request",
         "slot",
         "watch",
@@ -112,6 +121,8 @@ class Turn:
         self.claim = claim
         self.crash_action = crash_action_of(claim.deaths, claim.deliveries)
         self.is_request_over = False
+        self.is_sent = False  # a request, which is not answered yet
+        self.moved: Callable[[ClaimPlace], None] = lambda _: None  # by `TurnRunner`
         self.request: Request | None = None  # where users' functions have changed it
         self.is_quick = False  # a quick answer is expected
         self.address = ""  # where its request may have to make way for others
@@ -128,9 +139,17 @@ class Turn:
         """The request is sent just now. The next one may follow after the queue's delay, if it is apart and the delay
         is known: what is requested may be the robots.txt that tells it.
         """
+        self.is_sent = True
+        self.moved(ClaimPlace.REQUESTED)
         slot = self.slot
         if self.is_apart and slot.delay_ms >= 0 and not self.is_request_over:
             self.request_over(wait_ms=max(slot.delay_ms, slot.adaptive_delay.delay_ms) + TICK_MS)
+
+    def answered(self) -> None:
+        """The request has come to its end, with an answer or a failure; what is left is work here."""
+        if self.is_sent:
+            self.is_sent = False
+            self.moved(ClaimPlace.ANSWERED)
 
     def request_over(self, *, wait_ms: int, started: bool = True) -> None:
         """The queue may go on from here, `wait_ms` from now; parsing does not hold it up. Once a turn."""
@@ -170,7 +189,12 @@ class TurnRunner:
         self._delay_ms = delay_ms
 
     async def run(self, turn: Turn, work: Callable[[Turn], Awaitable[TurnEnd]]) -> None:
-        """Run a turn and apply its end."""
+        """Run a turn and apply its end.
+
+        Debug events: `turn.began`, `turn.requested`, `turn.answered`, `turn.ended` (with the name of its end).
+        """
+        turn.moved = partial(self._moved, turn.claim)
+        turn.moved(ClaimPlace.IN_TURN)
         try:
             end = await work(turn)
         except EngineError as error:
@@ -178,7 +202,14 @@ class TurnRunner:
             end = Requeue(pause_s=ENGINE_PAUSE_S)
         except Exception as error:  # noqa: BLE001 - an error caused by one URL's content is that URL's failure
             end = self._failed(turn, error)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("turn.ended", extra={"url": turn.claim.url, "end": type(end).__name__})
         await self._apply(turn, end)
+
+    def _moved(self, claim: Claim, place: ClaimPlace) -> None:
+        self._open_claims.moved(claim, place)
+        if place in EVENTS and log.isEnabledFor(logging.DEBUG):
+            log.debug(EVENTS[place], extra={"url": claim.url})
 
     def _failed(self, turn: Turn, error: Exception) -> Deliver:
         """How a turn with an unexpected error ends. Raises the error if the content can't be its cause."""
@@ -205,6 +236,7 @@ class TurnRunner:
                 scheduler.wait_at(end.address, claim)
             case AwaitReach():
                 self._close(turn)
+                turn.moved(ClaimPlace.REACHING)
                 end.began(lambda: scheduler.requeue(claim))
             case ReturnToEngine():
                 self._close(turn)

@@ -8,10 +8,11 @@ import logging
 from collections.abc import Iterator, Sequence
 
 from crawler.hosts.robots_reader import RobotsResult
-from crawler.model import Candidate, FailureKind, RefusalReason
+from crawler.model import Candidate, Claim, FailureKind, RefusalReason
 from crawler.routing.runs_known import ENDED
 from crawler.runtime.log_files import url_log
 from crawler.terminal.words import counted, duration, failure_reason, number, size
+from crawler.worker.open_claims import ClaimPlace
 from crawler.worker.outcomes import Committable, Failed, Outcome, Refused
 
 WHAT_WIDTH = 13  # "200  10.9 KiB": a longer reason moves the rest of its line
@@ -45,6 +46,12 @@ def lost(outcome: Outcome) -> None:
     """The same for one that does not count, with -vv."""
     if url_log.isEnabledFor(logging.DEBUG):
         url_log.debug(f"{line_of(outcome)} - does not count: the URL belongs to another instance by now")
+
+
+def returned(claim: Claim, place: ClaimPlace | None) -> None:
+    """A claim goes back to the engine from this place, with -vv."""
+    if url_log.isEnabledFor(logging.DEBUG):
+        url_log.debug(_line("returned", NO_REQUEST, claim.url, [f"it was {place}"] if place else []))
 
 
 def robots_read(origin: str, result: RobotsResult, *, delay_ms: int) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from crawler.errors import InvariantError
 from crawler.worker.counters import Counters
-from crawler.worker.open_claims import OpenClaims
+from crawler.worker.open_claims import ClaimPlace, OpenClaims
 from tests.worker.test_schedule import claim
 
 
@@ -18,6 +18,19 @@ def test_claims_are_counted_until_they_end() -> None:
     assert counters.open_claims.has_any(3)
     counters.open_claims.ended(claims[3])
     assert not counters.open_claims.has_any(3)
+
+
+def test_the_place_of_a_claim_is_kept_until_it_ends() -> None:
+    """Also when it is delivered again, as after an answer that was lost."""
+    open_claims, one, other = OpenClaims(20), claim(1), claim(2)
+    open_claims.opened([one, other])
+    open_claims.moved(one, ClaimPlace.OUTCOME)
+    open_claims.opened([one])
+    assert open_claims.by_place() == {ClaimPlace.OUTCOME: 1, ClaimPlace.ARRIVED: 1}
+    open_claims.ended(one)
+    open_claims.moved(one, ClaimPlace.STORING)  # its partition was lost while it was worked on
+    assert (open_claims.place_of(one), open_claims.place_of(other)) == (None, ClaimPlace.ARRIVED)
+    assert open_claims.total == 1
 
 
 def test_a_claim_that_ends_twice_is_an_error_of_ours() -> None:

@@ -1,6 +1,7 @@
 """Each end of a turn frees its queue's slot once, and leaves the claim in one place."""
 
 import asyncio
+import logging
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from crawler.errors import EngineDown, InvariantError
 from crawler.model import Claim, FailureKind
 from crawler.worker import turn as turns
-from crawler.worker.open_claims import OpenClaims
+from crawler.worker.open_claims import ClaimPlace, OpenClaims
 from crawler.worker.outcomes import Failed, Outcome, Refused
 from crawler.worker.schedule import Scheduler
 from crawler.worker.turn import Turn, TurnEnd
@@ -81,6 +82,56 @@ async def test_each_end_frees_the_slot_once_and_keeps_one_claim(name: str, is_ov
     await harness.run(work)
     assert harness.scheduler.active == 0
     assert harness.count() == {place: 1}
+
+
+PLACES = {
+    "requeue": ClaimPlace.QUEUED,
+    "requeue at the tail": ClaimPlace.QUEUED,
+    "await address": ClaimPlace.AT_ADDRESS,
+    "await reach": ClaimPlace.REACHING,
+    "lease lost": None,
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+async def test_after_its_turn_a_claim_is_where_the_end_says(name: str) -> None:
+    harness, seen = TurnHarness(), list[ClaimPlace | None]()
+    (one,) = batch(1).claims
+    end = turns.AwaitReach(lambda _: None) if name == "await reach" else ENDS[name][0]
+
+    def look() -> None:
+        seen.append(harness.open_claims.place_of(one))
+
+    async def work(turn: Turn) -> TurnEnd:
+        look()
+        turn.sent()
+        look()
+        turn.answered()
+        look()
+        turn.answered()
+        return end
+
+    look()
+    await harness.run(work)
+    look()
+    assert seen == [
+        ClaimPlace.QUEUED, ClaimPlace.IN_TURN, ClaimPlace.REQUESTED, ClaimPlace.ANSWERED, PLACES[name],
+    ]  # fmt: skip
+
+
+async def test_a_turn_tells_of_itself_in_four_events(caplog: pytest.LogCaptureFixture) -> None:
+    async def work(turn: Turn) -> TurnEnd:
+        turn.sent()
+        turn.answered()
+        turn.answered()  # by whoever only knows that nothing is sent any more
+        return turns.Requeue()
+
+    with caplog.at_level(logging.DEBUG, "crawler.worker.turn"):
+        await TurnHarness().run(work)
+    told = [(record.getMessage(), record.__dict__["url"]) for record in caplog.records]
+    url = batch(1).claims[0].url
+    assert told == [(f"turn.{event}", url) for event in ("began", "requested", "answered", "ended")]
+    assert caplog.records[-1].__dict__["end"] == "Requeue"
 
 
 def other_origin(n: int) -> Claim:
