@@ -22,8 +22,9 @@ from crawler.crawl.admission import bound_of
 from crawler.crawl.opening import member_of_command, open_session
 from crawler.engine.client import does_answer
 from crawler.errors import ConflictError, UsageError
+from crawler.frontier.keys import Keys
 from crawler.frontier.members import Members
-from crawler.frontier.record import CrawlRecord, Keys, plain_record, record_of
+from crawler.frontier.record import CrawlRecord, plain_record, record_of
 from crawler.recovery.arrival import Arrival
 from crawler.recovery.backup import STDOUT, back_up
 from crawler.recovery.backup import restore as restored

@@ -39,6 +39,7 @@ from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.domain_lists import DomainLists
 from crawler.frontier.folders import Folders
 from crawler.frontier.jobs import Jobs
+from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases
 from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.members import Member, Members
@@ -47,7 +48,7 @@ from crawler.frontier.operator import OperatorCommands
 from crawler.frontier.operator_log import OperatorLog
 from crawler.frontier.owner import Frontier
 from crawler.frontier.placement import Placement
-from crawler.frontier.record import CrawlRecord, Crawls, Keys
+from crawler.frontier.record import CrawlRecord, Crawls
 from crawler.frontier.rights import check_rights
 from crawler.frontier.runs import Runs
 from crawler.frontier.scripts import library

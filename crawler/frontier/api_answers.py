@@ -9,7 +9,7 @@ import msgspec
 from crawler.engine.client import Engine
 from crawler.frontier.api_tokens import encoded
 from crawler.frontier.codec import pairs_of
-from crawler.frontier.record import Keys
+from crawler.frontier.keys import Keys
 from crawler.rules.shares import beyond_shares
 
 KEPT_S = 24 * 3600.0

@@ -10,7 +10,7 @@ import msgspec
 
 from crawler.engine.client import Engine
 from crawler.frontier.codec import pairs_of
-from crawler.frontier.record import Keys
+from crawler.frontier.keys import Keys
 
 PREFIX = "crawler"
 SECRET_BYTES = 32

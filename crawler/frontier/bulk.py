@@ -13,8 +13,8 @@ from crawler.frontier.codec import (
     unpack_log,
     unpack_queue,
 )
+from crawler.frontier.keys import Keys
 from crawler.frontier.pending import PendingUrls
-from crawler.frontier.record import Keys
 from crawler.frontier.spilling import BlockFiles
 from crawler.model import CommitEntry, RefusalReason
 from crawler.rules.job_runs import name_of

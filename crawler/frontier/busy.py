@@ -10,7 +10,7 @@ import msgspec
 
 from crawler.engine.client import Engine
 from crawler.frontier.codec import pairs_of
-from crawler.frontier.record import Keys
+from crawler.frontier.keys import Keys
 from crawler.frontier.series import COARSE, FINE, RATE_SLOTS, Rates, Resolution
 
 SETTLED_S = 1.0  # owners send what happened in a slot at most this long after its end

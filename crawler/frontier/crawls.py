@@ -9,7 +9,8 @@ import msgspec
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError
 from crawler.frontier.arguments import ReplaceArgs
-from crawler.frontier.record import CRAWLS, LAYOUT, REMOVED, CrawlRecord, Keys, Mark, encoded, mark_in, record_of
+from crawler.frontier.keys import CRAWLS, LAYOUT, Keys
+from crawler.frontier.record import REMOVED, CrawlRecord, Mark, encoded, mark_in, record_of
 
 
 class ListedCrawl(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ import msgspec
 from crawler.engine.client import Engine
 from crawler.frontier.busy import BusyQueue, BusyQueues
 from crawler.frontier.codec import split_row
-from crawler.frontier.record import Keys
+from crawler.frontier.keys import Keys
 from crawler.frontier.series import busiest_max
 from crawler.frontier.stats import DomainStats, Stats
 from crawler.rules.places import partition_of, registrable_domain

@@ -6,7 +6,7 @@ import msgspec
 
 from crawler.engine.client import Engine
 from crawler.frontier.codec import pairs_of
-from crawler.frontier.record import Keys
+from crawler.frontier.keys import Keys
 
 
 class FolderNote(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ import msgspec
 from crawler.engine.client import Engine
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.jobs import job_from, revision_from, row_from
-from crawler.frontier.record import Keys
+from crawler.frontier.keys import Keys
 from crawler.rules.job_runs import job_of
 from crawler.rules.jobs import Job, Revision, Row
 

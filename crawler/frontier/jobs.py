@@ -15,8 +15,8 @@ from crawler.engine.client import Call, Engine
 from crawler.errors import ConflictError, EngineError, NotMetError
 from crawler.frontier.arguments import FenceArgs, JobChange
 from crawler.frontier.codec import pack, pairs_of
+from crawler.frontier.keys import Keys
 from crawler.frontier.owner import Fence
-from crawler.frontier.record import Keys
 from crawler.rules.job_plan import Plan
 from crawler.rules.job_runs import JOB_DIGITS, base36, home_of
 from crawler.rules.jobs import FAILED_MAX, Job, Outcome, Revision, Row, seed_blocks

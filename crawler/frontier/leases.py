@@ -12,8 +12,9 @@ from crawler.frontier.arguments import (
     BorrowArgs,
     ReturnSlotArgs,
 )
+from crawler.frontier.keys import Keys
 from crawler.frontier.owner import Fence, or_nothing
-from crawler.frontier.record import MARK, Keys, check_marks
+from crawler.frontier.record import MARK, check_marks
 
 TAKEOVERS_MAX = 1000  # kept
 

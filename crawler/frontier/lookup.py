@@ -18,8 +18,8 @@ from crawler.frontier.codec import (
     unpack_queue,
 )
 from crawler.frontier.deferred import PAUSED
+from crawler.frontier.keys import Keys
 from crawler.frontier.pending import PendingUrls
-from crawler.frontier.record import Keys
 from crawler.frontier.spilling import BlockFiles
 from crawler.frontier.stats import first_visible_at
 from crawler.model import Candidate, CommitEntry

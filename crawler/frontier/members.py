@@ -15,7 +15,7 @@ from crawler.engine.client import Engine
 from crawler.errors import ConflictError
 from crawler.frontier.arguments import HeartbeatArgs, JoinArgs, LeaveArgs
 from crawler.frontier.codec import pairs_of
-from crawler.frontier.record import Keys
+from crawler.frontier.keys import Keys
 from crawler.rules.membership import DeclaredState, declared, takers
 from crawler.rules.places import partition_of
 

@@ -15,9 +15,9 @@ from crawler.engine.client import Engine
 from crawler.frontier.arguments import PurgeArgs, PurgeItem
 from crawler.frontier.codec import PendingUrl, as_queued, listed, pack, pairs_of, parts_of, read_stamp
 from crawler.frontier.deferred import BLOCKED, PAUSED, ChangeKind, DeferredRow, DeferredUrls, QueueChange
+from crawler.frontier.keys import Keys
 from crawler.frontier.owner import Frontier
 from crawler.frontier.pending import DELIVERED, SCHEDULED, Found, PendingUrls
-from crawler.frontier.record import Keys
 from crawler.frontier.spilling import ID_LENGTH, BlockFiles, NoFiles, Spilling, Stub
 from crawler.model import RefusalReason
 from crawler.rules.login_pace import LoginRecord

@@ -16,7 +16,7 @@ from crawler.engine.client import Call, Engine
 from crawler.errors import EngineError
 from crawler.frontier.arguments import LogArgs
 from crawler.frontier.codec import pairs_of
-from crawler.frontier.record import Keys
+from crawler.frontier.keys import Keys
 from crawler.rules.shares import beyond_shares
 
 ENTRIES_MAX = 1_000  # some 250 bytes each

@@ -38,6 +38,7 @@ from crawler.frontier.codec import (
     pack_letter,
     unpack_log,
 )
+from crawler.frontier.keys import Keys
 from crawler.frontier.messages import (
     AckReply,
     AddQuota,
@@ -51,7 +52,6 @@ from crawler.frontier.messages import (
     outcome_of,
     with_depths,
 )
-from crawler.frontier.record import Keys
 from crawler.model import (
     UNANSWERED,
     AckOutcome,

@@ -27,7 +27,7 @@ from crawler.frontier.codec import (
     unpack_queue,
 )
 from crawler.frontier.deferred import BUDGETS, deferring
-from crawler.frontier.record import Keys
+from crawler.frontier.keys import Keys
 from crawler.frontier.spilling import BlockFiles, NoFiles, Stub, Urls, urls_of
 from crawler.rules.places import Fingerprints, registrable_domain
 from crawler.rules.urls import origin_of

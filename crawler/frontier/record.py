@@ -4,7 +4,6 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -13,6 +12,7 @@ from crawler.engine.client import Engine
 from crawler.errors import ConflictError, EngineFull
 from crawler.frontier.arguments import ReplaceArgs
 from crawler.frontier.codec import pairs_of
+from crawler.frontier.keys import CRAWLS, LAYOUT, Keys
 from crawler.frontier.messages import QuotaReached
 from crawler.model import LINK_RULES
 from crawler.rules.places import HASH_KEY_BYTES, Fingerprints
@@ -20,63 +20,6 @@ from crawler.settings import OrderSettings, ScopeSettings, Settings
 from crawler.settings.kept import Kept, class_of, kept_of
 from crawler.settings.removed import REMOVED as REMOVED_SETTINGS
 from crawler.settings.schema import LoadedSettings
-
-# Every key of the engine, made in one place.
-#
-# All keys of a partition share the hash tag {crawl:partition}, all crawl-wide keys the tag {crawl}: one script touches
-# one slot. The scripts build further keys from the meta key's prefix (lua/_partition.lua).
-
-LAYOUT = 8  # version of what is stored under these keys; another one is refused
-CRAWLS = "crawler:crawls"  # the set of all crawls of the engine, by name; the one key that belongs to no crawl
-
-
-class Keys:
-    """The keys of one crawl."""
-
-    def __init__(self, crawl: str) -> None:
-        self.crawl_name = crawl
-        self.tag = f"{{{crawl}}}:"
-        self.crawl = f"{{{crawl}}}:crawl"
-        self.members = f"{{{crawl}}}:members"
-        self.nodes = f"{{{crawl}}}:nodes"
-        self.returns = f"{{{crawl}}}:returns"
-        self.evicted = f"{{{crawl}}}:evicted"
-        self.takeovers = f"{{{crawl}}}:takeovers"
-        self.pins = f"{{{crawl}}}:pins"
-        self.overrides = f"{{{crawl}}}:orders"
-        self.operator_log = f"{{{crawl}}}:oplog"
-        self.api_tokens = f"{{{crawl}}}:tokens"
-        self.api_answers = f"{{{crawl}}}:answers"
-        self.supervisors = f"{{{crawl}}}:fleets"
-        self.wanted = f"{{{crawl}}}:wanted"
-        self.scope = f"{{{crawl}}}:scope"
-        self.seeds = f"{{{crawl}}}:seeds:"  # prefix; number of the seed // 256 follows
-        self.series = f"{{{crawl}}}:series"
-        self.history = f"{{{crawl}}}:history"
-        self.folders = f"{{{crawl}}}:folders"
-        self.jobs = f"{{{crawl}}}:jobs"
-        self.moving = f"{{{crawl}}}:moving"
-        self.hints = f"{{{crawl}}}:hints:"  # channel prefix; the owner's session follows
-        self._prefix = f"{{{crawl}:"
-        self.meta = lru_cache(maxsize=None)(self._meta)  # at most one entry per partition
-
-    def _meta(self, partition: int) -> str:
-        return f"{self._prefix}{partition}}}:m"
-
-    def of(self, partition: int, name: str) -> str:
-        """Key `name` of a partition, like u, x, ready or q:QUEUE (docs/internals/frontier-layout.md)."""
-        return f"{self._prefix}{partition}}}:{name}"
-
-    @property
-    def pattern(self) -> str:
-        """A glob pattern that all keys of this crawl match, and no key of another one."""
-        literally = "".join(f"\\{c}" if c in "*?[]\\" else c for c in self.crawl_name)
-        return f"{{{literally}[:}}]*"
-
-    @staticmethod
-    def partition_of_meta(key: str) -> int:
-        """The partition that a meta key names (hints carry it)."""
-        return int(key[key.rindex(":", 0, key.index("}")) + 1 : key.index("}")])
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

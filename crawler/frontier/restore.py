@@ -11,8 +11,8 @@ import msgspec
 from crawler.engine.client import Call, Engine
 from crawler.frontier.arguments import RestateItem
 from crawler.frontier.codec import PendingUrl, pack
+from crawler.frontier.keys import Keys
 from crawler.frontier.pending import Found, PendingUrls
-from crawler.frontier.record import Keys
 from crawler.frontier.spilling import ID_LENGTH, BlockFiles, NoFiles, Spilling
 from crawler.frontier.states import State
 from crawler.frontier.stats import LOST

@@ -8,7 +8,7 @@ from typing import Any
 
 from crawler.engine.client import Engine
 from crawler.errors import EngineError, EngineUnfit
-from crawler.frontier.record import CRAWLS, Keys
+from crawler.frontier.keys import CRAWLS, Keys
 
 SHOWN = 5  # of what is missing, in a message
 SCRATCH = "~rights"

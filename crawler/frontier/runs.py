@@ -15,7 +15,7 @@ import msgspec
 from crawler.engine.client import Call, Engine
 from crawler.frontier.arguments import TouchArgs
 from crawler.frontier.codec import pack
-from crawler.frontier.record import Keys
+from crawler.frontier.keys import Keys
 from crawler.rules.job_runs import RunCounts, RunRecord, home_of
 
 _decode = msgspec.json.Decoder(RunRecord).decode

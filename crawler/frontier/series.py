@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from crawler.engine.client import Engine
 from crawler.frontier.codec import pairs_of
+from crawler.frontier.keys import Keys
 from crawler.frontier.lookup import Progress
-from crawler.frontier.record import Keys
 
 RATE_SLOTS = 2  # whole slots that a rate is measured over
 RATE_MIN_S = 3.0  # a rate of less than this would be chance

@@ -19,8 +19,8 @@ from crawler.frontier.codec import (
     pack,
     pairs_of,
 )
+from crawler.frontier.keys import Keys
 from crawler.frontier.owner import Fence
-from crawler.frontier.record import Keys
 
 LONGEST_MAX = 4  # queues of a partition that are considered in one round
 INDEX_PAGE = 1000  # blocks

@@ -15,7 +15,7 @@ from crawler.frontier.codec import (
     unpack_queue,
 )
 from crawler.frontier.deferred import PAUSED
-from crawler.frontier.record import Keys
+from crawler.frontier.keys import Keys
 
 TOTAL_FIELDS = (
     "added", "done", "spilled", "spilled_parked", "bytes", "retries", "dead", "expired", "parked", "released", "beyond",

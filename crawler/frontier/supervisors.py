@@ -8,8 +8,8 @@ import msgspec
 
 from crawler.engine.client import Engine
 from crawler.frontier.codec import pairs_of
+from crawler.frontier.keys import Keys
 from crawler.frontier.members import encoded
-from crawler.frontier.record import Keys
 
 
 class SupervisorChild(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ from collections.abc import Callable
 
 from crawler.engine.client import Engine
 from crawler.engine.server import Change, everything
-from crawler.frontier.record import Keys
+from crawler.frontier.keys import Keys
 from crawler.membership.held import HeldPartitions
 
 log = logging.getLogger(__name__)

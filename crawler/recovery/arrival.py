@@ -11,7 +11,8 @@ import msgspec
 
 from crawler.errors import ConflictError, EngineError
 from crawler.frontier.codec import pairs_of
-from crawler.frontier.record import ARRIVING, CRAWLS, MOVED, CrawlRecord, Mark, mark_in, plain_record, record_of
+from crawler.frontier.keys import CRAWLS
+from crawler.frontier.record import ARRIVING, MOVED, CrawlRecord, Mark, mark_in, plain_record, record_of
 from crawler.recovery.copying import (
     CRAWL_WIDE,
     Digest,

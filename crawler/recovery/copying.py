@@ -15,16 +15,30 @@ from crawler.archive.folder import open_private
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError, EngineError
 from crawler.frontier.codec import pairs_of
-from crawler.frontier.record import BORN, Keys
+from crawler.frontier.keys import Keys
+from crawler.frontier.record import BORN
 
 CRAWL_WIDE = -1  # the group beside the partitions
 KEYS_AT_ONCE = 200  # of which types and values are asked in one go
 ELEMENTS_AT_ONCE = 500  # of one key in one command
 NAMES_IN_MEMORY_BYTES = 64 << 20
 DIGEST_BYTES = 16
+_ANY = Keys("any")
+
+
+def _name(key: str) -> bytes:
+    """Without its hash tag."""
+    return key.partition("}:")[2].encode()
+
+
 # Crawl-wide: who takes part at this moment, what supervisors say, and how far a move is.
-LEFT_OUT = {b"members", b"nodes", b"returns", b"evicted", b"fleets", b"wanted", b"moving"}
-CRAWL, META = b"crawl", b"m"  # keys of the crawl, and of a partition, that have
+LEFT_OUT = {
+    _name(key)
+    for key in (
+        _ANY.members, _ANY.nodes, _ANY.returns, _ANY.evicted, _ANY.supervisors, _ANY.wanted, _ANY.moving,
+    )
+}  # fmt: skip
+CRAWL, META = _name(_ANY.crawl), _name(_ANY.meta(0))  # keys of the crawl, and of a partition, that have
 OF_THIS_ENGINE = {
     CRAWL: (b"record", b"marked"),
     META: (BORN.encode(), b"session", b"node", b"engine"),

@@ -10,8 +10,9 @@ from crawler.archive.folder import archive_error, make_private
 from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Engine
 from crawler.frontier.crawls import CrawlList
+from crawler.frontier.keys import Keys
 from crawler.frontier.members import Members
-from crawler.frontier.record import CrawlRecord, Keys
+from crawler.frontier.record import CrawlRecord
 from crawler.membership.node_names import check_no_instance_runs, is_lock_free
 from crawler.recovery.copying import Entry, KeyNames, digest_of
 from crawler.rules.progress import Meter

@@ -7,9 +7,10 @@ import msgspec
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError, NoCrawlError
 from crawler.frontier.crawls import CrawlList, ListedCrawl
+from crawler.frontier.keys import Keys
 from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.members import Members
-from crawler.frontier.record import ARRIVING, MOVED, REMOVED, Keys
+from crawler.frontier.record import ARRIVING, MOVED, REMOVED
 from crawler.membership.node_names import is_lock_free
 from crawler.settings import MembershipSettings
 from crawler.terminal.words import by_number

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from crawler.engine.client import Engine
 from crawler.errors import EngineError
+from crawler.frontier.keys import Keys
 from crawler.frontier.messages import ClaimReply, FetchQuota
 from crawler.frontier.owner import ClaimRequest, Fence, Frontier
-from crawler.frontier.record import Keys
 from crawler.runtime.clocks import ENGINE_PAUSE_S, monotonic_ms, wall_s
 from crawler.runtime.crash_points import reached
 from crawler.runtime.ticks import until_set, until_tick

@@ -8,10 +8,10 @@ from typing import Any
 
 from crawler.engine.client import Engine
 from crawler.engine.embedded import EmbeddedEngine
+from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases
 from crawler.frontier.messages import ClaimReply
 from crawler.frontier.owner import Ack, ClaimRequest, Fence, Frontier, Settlement
-from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from crawler.model import Candidate, Claim, CommitEntry
 from crawler.rules.places import Fingerprints

@@ -17,9 +17,9 @@ from crawler.crawl.runs import JobRunner
 from crawler.engine.client import Call, Engine
 from crawler.frontier.arguments import FenceArgs, JobChange
 from crawler.frontier.jobs import Jobs
+from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Leases
 from crawler.frontier.owner import Frontier
-from crawler.frontier.record import Keys
 from crawler.frontier.runs import Runs
 from crawler.jobs.runs import JobStore
 from crawler.membership.held import HeldPartitions

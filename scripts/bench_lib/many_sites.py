@@ -18,8 +18,8 @@ from pathlib import Path
 
 from crawler.engine.client import Engine
 from crawler.errors import EngineError
+from crawler.frontier.keys import Keys
 from crawler.frontier.members import Members
-from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from scripts.bench_lib import arguments, many_sites_web
 from scripts.bench_lib.many_sites_web import LATENCY_S

@@ -21,7 +21,8 @@ from crawler.crawl.build import open_instance
 from crawler.crawl.opening import make_seeder, open_crawl
 from crawler.crawl.url_input import GivenUrl
 from crawler.engine.client import Engine as Connection
-from crawler.frontier.record import Crawls, Keys
+from crawler.frontier.keys import Keys
+from crawler.frontier.record import Crawls
 from crawler.frontier.scripts import library
 from crawler.rules.places import Fingerprints, partition_of, registrable_domain
 from crawler.rules.urls import host_of

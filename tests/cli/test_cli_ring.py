@@ -12,8 +12,8 @@ import pytest
 from crawler.cli.main import main
 from crawler.crawl.opening import open_crawl
 from crawler.engine.client import Engine as Door
+from crawler.frontier.keys import Keys
 from crawler.frontier.members import Member, Members
-from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from crawler.rules.places import partition_of
 from crawler.settings import Settings, load

@@ -12,7 +12,7 @@ from crawler.cli.main import main
 from crawler.cli.scale import _text
 from crawler.engine.client import Engine as Client
 from crawler.errors import NotReachedError, UsageError
-from crawler.frontier.record import Keys
+from crawler.frontier.keys import Keys
 from crawler.frontier.scripts import library
 from crawler.frontier.supervisors import ScaleRequest, SupervisorChild, SupervisorRecord, SupervisorRecords
 from crawler.membership.node_names import host_id

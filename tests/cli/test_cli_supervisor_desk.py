@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from crawler.engine.client import Engine as Client
+from crawler.frontier.keys import Keys
 from crawler.frontier.members import Member, Members
-from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from crawler.frontier.supervisors import ScaleRequest, SupervisorRecord, SupervisorRecords
 from crawler.membership.node_names import host_id

@@ -16,9 +16,9 @@ from crawler.crawl.instance import Instance
 from crawler.crawl.opening import OpenCrawl, make_seeder, member_of_command, open_crawl
 from crawler.crawl.url_input import GivenUrl
 from crawler.errors import ArchiveError, ConflictError
+from crawler.frontier.keys import Keys
 from crawler.frontier.members import Member
 from crawler.frontier.operator_log import Actor, Via
-from crawler.frontier.record import Keys
 from crawler.recovery import backup
 from crawler.recovery.arrival import Arrival
 from crawler.recovery.backup import back_up, restore

@@ -23,8 +23,8 @@ from crawler.crawl.instance import Instance
 from crawler.crawl.opening import make_seeder, open_crawl
 from crawler.crawl.url_input import GivenUrl
 from crawler.engine.client import Engine
+from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Leases
-from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from crawler.frontier.stats import Stats, Totals
 from crawler.settings import Settings

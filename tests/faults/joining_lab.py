@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from crawler.engine.client import Engine
+from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases, Takeovers
 from crawler.frontier.members import Member, Members
-from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from crawler.membership.heartbeat import BeatCalls, Heartbeat, SessionLiveness
 from crawler.membership.held import HeldPartitions

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.frontier.record import LAYOUT
+from crawler.frontier.keys import LAYOUT
 from tests.crawl.lab import QUICK
 from tests.frontier.raw import dump
 from tests.support.engine import Engine

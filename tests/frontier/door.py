@@ -7,10 +7,10 @@ from redis.crc import key_slot
 
 from crawler.engine.client import Engine
 from crawler.errors import EngineError
+from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Lease, Leases, SlotQueue
 from crawler.frontier.messages import AckOutcome, AckReply, ClaimReply
 from crawler.frontier.owner import Ack, ClaimRequest, Fence, Frontier, Settlement
-from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from crawler.model import Candidate, Claim, CommitEntry, Request
 from crawler.rules.places import Fingerprints

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from crawler.engine.client import Engine
 from crawler.frontier.deferred import CRAWL_URLS
+from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Lease, Leases, SlotQueue
 from crawler.frontier.messages import AddQuota, ClaimReply
 from crawler.frontier.owner import ClaimRequest, Fence, Frontier, Settlement
-from crawler.frontier.record import Keys
 from crawler.frontier.runs import Runs
 from crawler.frontier.spilling import Block, Place, Urls
 from crawler.model import Candidate, Claim, Request

@@ -8,9 +8,10 @@ from typing import Any
 
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError, EngineDown
+from crawler.frontier.keys import Keys
 from crawler.frontier.operator_log import Actor, OperatorLog, Via
 from crawler.frontier.owner import Frontier
-from crawler.frontier.record import BORN, CrawlRecord, Crawls, Keys
+from crawler.frontier.record import BORN, CrawlRecord, Crawls
 from crawler.frontier.scripts import library
 from crawler.recovery import copying
 from crawler.recovery.arrival import Arrival

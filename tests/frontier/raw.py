@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import redis
 
-from crawler.frontier.record import Keys
+from crawler.frontier.keys import Keys
 from crawler.model import Request
 from tests.frontier.door import fingerprint
 

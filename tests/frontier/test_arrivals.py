@@ -11,9 +11,10 @@ import pytest
 
 from crawler.errors import ConflictError, EngineDown, EngineError, EngineFull, UsageError
 from crawler.frontier.crawls import CrawlList
+from crawler.frontier.keys import CRAWLS
 from crawler.frontier.leases import Acquired, Leases
 from crawler.frontier.owner import Fence
-from crawler.frontier.record import ARRIVING, BORN, CRAWLS, MOVED, REMOVED, Crawls, Mark, mark_in
+from crawler.frontier.record import ARRIVING, BORN, MOVED, REMOVED, Crawls, Mark, mark_in
 from crawler.recovery import backup
 from crawler.recovery.arrival import Arrival
 from crawler.recovery.backup import BackupReader, back_up, check_whole, restore

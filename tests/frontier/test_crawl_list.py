@@ -11,9 +11,10 @@ from crawler.engine import client
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError, EngineDown, NoCrawlError
 from crawler.frontier.crawls import CrawlList
+from crawler.frontier.keys import CRAWLS, LAYOUT, Keys
 from crawler.frontier.members import Member, Members
 from crawler.frontier.owner import Frontier
-from crawler.frontier.record import CRAWLS, LAYOUT, Crawls, Keys, _record_of
+from crawler.frontier.record import Crawls, _record_of
 from crawler.rules.places import Fingerprints, partition_of
 from crawler.settings import MembershipSettings, Settings, load
 from crawler.views.crawl_list import CrawlCondition, crawl_row, crawl_rows, remove_crawl

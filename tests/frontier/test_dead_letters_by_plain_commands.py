@@ -12,7 +12,7 @@ from fakeredis import FakeAsyncRedis
 
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.dead_letters import SCAN_COUNT, DeadLetters
-from crawler.frontier.record import Keys
+from crawler.frontier.keys import Keys
 
 
 class Plain:

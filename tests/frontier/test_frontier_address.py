@@ -13,8 +13,8 @@ from crawler.engine import server
 from crawler.engine.client import ANSWERS, Engine, translate
 from crawler.engine.server import Change
 from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit
+from crawler.frontier.keys import Keys
 from crawler.frontier.members import UNDER_WAY, Member, Members, engine_digest
-from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from crawler.membership.heartbeat import SessionLiveness
 from crawler.settings import MembershipSettings

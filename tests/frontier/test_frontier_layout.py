@@ -5,7 +5,8 @@ import pytest
 
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError
-from crawler.frontier.record import LAYOUT, Crawls, Keys
+from crawler.frontier.keys import LAYOUT, Keys
+from crawler.frontier.record import Crawls
 from crawler.frontier.scripts import library
 from crawler.settings import Settings
 from tests.support.engine import Engine as RunningEngine

@@ -7,8 +7,8 @@ import pytest
 
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError
+from crawler.frontier.keys import Keys
 from crawler.frontier.members import Pins, by_partition
-from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from crawler.rules.places import partition_of
 

@@ -7,7 +7,8 @@ import pytest
 
 from crawler.engine.client import Engine as Connection
 from crawler.errors import ConflictError
-from crawler.frontier.record import Crawls, Keys, ScopeHistory, record_of
+from crawler.frontier.keys import Keys
+from crawler.frontier.record import Crawls, ScopeHistory, record_of
 from crawler.frontier.scripts import library
 from crawler.routing.recent_urls import RecentUrls
 from crawler.routing.router import Router

@@ -7,8 +7,8 @@ import pytest
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError, NotMetError
 from crawler.frontier.jobs import Changed, Jobs, StoredJob, job_id
+from crawler.frontier.keys import Keys
 from crawler.frontier.owner import Fence
-from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from crawler.rules.cron import schedule_of
 from crawler.rules.job_plan import (

@@ -13,9 +13,10 @@ from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Engine
 from crawler.errors import ArchiveError, ConflictError, EngineDown, NoCrawlError, UsageError
 from crawler.frontier.crawls import CrawlList
+from crawler.frontier.keys import CRAWLS, Keys
 from crawler.frontier.members import Member, Members
 from crawler.frontier.operator_log import OperatorLog
-from crawler.frontier.record import CRAWLS, Crawls, Keys
+from crawler.frontier.record import Crawls
 from crawler.recovery import backup, copying
 from crawler.recovery.arrival import Arrival
 from crawler.recovery.backup import back_up, restore

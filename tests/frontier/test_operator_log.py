@@ -3,6 +3,7 @@
 import pytest
 
 from crawler.engine.client import Engine
+from crawler.frontier.keys import Keys
 from crawler.frontier.operator_log import (
     DROPPED_AT_ONCE,
     ENTRIES_MAX,
@@ -13,7 +14,6 @@ from crawler.frontier.operator_log import (
     OperatorLog,
     Via,
 )
-from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from tests.frontier.door import Door
 from tests.support.engine import Engine as Server

@@ -6,8 +6,8 @@ from typing import Any
 from crawler.engine.client import Call, Engine
 from crawler.errors import EngineDown
 from crawler.frontier.jobs import Jobs, StoredJob, job_id
+from crawler.frontier.keys import Keys
 from crawler.frontier.owner import Fence
-from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from crawler.rules.cron import Schedule
 from crawler.rules.job_plan import created, plan

@@ -3,7 +3,7 @@
 import contextlib
 
 from crawler.engine.client import Engine as Client
-from crawler.frontier.record import Keys
+from crawler.frontier.keys import Keys
 from crawler.frontier.scripts import library
 from crawler.settings import MembershipSettings
 from tests.faults.joining_lab import Ledger, VirtualInstance

@@ -7,9 +7,9 @@ import pytest
 
 from crawler.engine.client import Engine
 from crawler.errors import EngineDown
+from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases, Takeovers
 from crawler.frontier.members import Member
-from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from crawler.membership.held import HeldPartitions
 from crawler.membership.ownership import Ownership

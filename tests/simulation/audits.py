@@ -11,7 +11,7 @@ from crawler.audit.judge_jobs import judge_jobs
 from crawler.engine.client import Engine
 from crawler.frontier.bulk import BulkLookup, Tally
 from crawler.frontier.job_audit import JobBooks
-from crawler.frontier.record import Keys
+from crawler.frontier.keys import Keys
 from tests.simulation.engine import Server
 
 PAUSE_S = 0.2  # between two commands, at most; for most there is none

@@ -15,7 +15,7 @@ from crawler.archive.index_reader import read_entries
 from crawler.archive.items import ItemFiles
 from crawler.errors import ArchiveError
 from crawler.frontier.codec import pairs_of, parts_of, read_stamp, unpack_letter
-from crawler.frontier.record import Keys
+from crawler.frontier.keys import Keys
 from crawler.frontier.spilling import Stub, is_row
 from crawler.model import CommitEntry
 from tests.simulation.overflow import Files

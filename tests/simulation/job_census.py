@@ -2,7 +2,7 @@
 
 import msgspec
 
-from crawler.frontier.record import Keys
+from crawler.frontier.keys import Keys
 from crawler.frontier.scripts import script
 from crawler.rules.job_runs import job_of
 from crawler.rules.jobs import Job, Row

@@ -12,7 +12,7 @@ import msgspec
 
 from crawler.engine.client import Call
 from crawler.frontier.arguments import FenceArgs, JobChange
-from crawler.frontier.record import Keys
+from crawler.frontier.keys import Keys
 from crawler.jobs.clock_check import OFFSET_MAX_S
 from crawler.rules.job_runs import RunRecord
 from crawler.rules.jobs import OPEN, Job, Outcome, Revision, Row, State

@@ -12,7 +12,7 @@ import msgspec
 
 from crawler.engine.client import Call
 from crawler.frontier.arguments import AckArgs
-from crawler.frontier.record import Keys
+from crawler.frontier.keys import Keys
 from crawler.frontier.scripts import NAMES, script
 from crawler.rules.places import partition_of
 from tests.simulation.browsing import Request
