@@ -193,7 +193,8 @@ class TurnRunner:
 
         Debug events: `turn.began`, `turn.requested`, `turn.answered`, `turn.ended` (with the name of its end).
         """
-        turn.moved = partial(self._moved, turn.claim)
+        is_told = log.isEnabledFor(logging.DEBUG)
+        turn.moved = partial(self._tell if is_told else self._open_claims.moved, turn.claim)
         turn.moved(ClaimPlace.IN_TURN)
         try:
             end = await work(turn)
@@ -202,13 +203,13 @@ class TurnRunner:
             end = Requeue(pause_s=ENGINE_PAUSE_S)
         except Exception as error:  # noqa: BLE001 - an error caused by one URL's content is that URL's failure
             end = self._failed(turn, error)
-        if log.isEnabledFor(logging.DEBUG):
+        if is_told:
             log.debug("turn.ended", extra={"url": turn.claim.url, "end": type(end).__name__})
         await self._apply(turn, end)
 
-    def _moved(self, claim: Claim, place: ClaimPlace) -> None:
+    def _tell(self, claim: Claim, place: ClaimPlace) -> None:
         self._open_claims.moved(claim, place)
-        if place in EVENTS and log.isEnabledFor(logging.DEBUG):
+        if place in EVENTS:
             log.debug(EVENTS[place], extra={"url": claim.url})
 
     def _failed(self, turn: Turn, error: Exception) -> Deliver:
