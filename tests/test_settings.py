@@ -11,7 +11,7 @@ import pytest
 from crawler.errors import UsageError
 from crawler.rules.sites import complaints
 from crawler.settings import PriorityRule, RetryKind, Settings, SiteSettings, load
-from crawler.settings.removed import INTERNALS, REMOVED
+from crawler.settings.internals import INTERNALS
 
 SETTINGS_MAX = 104  # those of a kind of failure counted once, [[sites]] as one
 UNSET = SiteSettings(match="*")
@@ -299,24 +299,7 @@ def test_a_claim_is_not_delivered_again_within_twice_the_time_of_a_fetch() -> No
     assert (visibility_s(60.0), visibility_s(150.0), visibility_s(200.0)) == (300.0, 300.0, 400.0)
 
 
-# --- what is not a setting: of earlier releases, and what only tests set ---
-
-
-@pytest.mark.parametrize("key", sorted(REMOVED))
-def test_a_removed_key_is_one_line_with_what_became_of_it(tmp_path: Path, key: str) -> None:
-    table, _, name = key.rpartition(".")
-    variable = f"CRAWLER_{key}".upper().replace(".", "_")
-    said = f"{key} is no longer a setting, remove it: {REMOVED[key]}"
-    file = toml(tmp_path, f"[{table}]\n{name} = 1")
-    assert_one_line([f"{file}: {said}"], file=file, environment={})
-    assert_one_line([f"{variable}: {said}"], environment={variable: "1"})
-    assert_one_line([f"settings: {said}"], environment={}, options={key: 1})
-
-
-def test_a_file_with_several_removed_keys_is_told_all_of_them_at_once(tmp_path: Path) -> None:
-    text = "[dns]\nttl_min_s = 1\n[traps]\nrepeats = 4"
-    said = ["dns.ttl_min_s is no longer a setting, remove it: it is fixed at 60 s; remove also traps.repeats (docs/ref"]
-    assert_one_line(said, file=toml(tmp_path, text), environment={})
+# --- what only tests set ---
 
 
 @pytest.mark.parametrize("key", sorted(INTERNALS))
@@ -355,7 +338,5 @@ def test_there_are_not_more_settings_than_users_ask_for() -> None:
     assert len(settings - INTERNALS) <= SETTINGS_MAX
 
 
-def test_removed_keys_are_gone_or_internals() -> None:
-    fields = {path for path, _ in leaves(Settings())}
-    assert fields & set(REMOVED) == INTERNALS & set(REMOVED)
-    assert fields >= INTERNALS
+def test_internals_are_fields_of_settings() -> None:
+    assert {path for path, _ in leaves(Settings())} >= INTERNALS

@@ -18,7 +18,6 @@ from crawler.model import LINK_RULES
 from crawler.rules.places import HASH_KEY_BYTES, Fingerprints
 from crawler.settings import OrderSettings, ScopeSettings, Settings
 from crawler.settings.kept import Kept, class_of, kept_of
-from crawler.settings.removed import REMOVED as REMOVED_SETTINGS
 from crawler.settings.schema import LoadedSettings
 
 
@@ -131,12 +130,8 @@ def plain_record(raw: bytes) -> bytes:
 
 
 def scope_of(stored: Mapping[str, Any]) -> ScopeSettings:
-    """A stored scope. One of a release that did not know how to treat redirected seeds followed them everywhere.
-
-    What is no longer a setting is left out.
-    """
-    known = {key: value for key, value in stored.items() if f"scope.{key}" not in REMOVED_SETTINGS}
-    return msgspec.convert({"redirected_seeds": "follow", **known}, ScopeSettings)
+    """A stored scope."""
+    return msgspec.convert(stored, ScopeSettings)
 
 
 def record_of(stored: Mapping[str, Any]) -> CrawlRecord:

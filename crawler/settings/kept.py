@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.errors import ConflictError
-from crawler.settings.removed import INTERNALS
+from crawler.settings.internals import INTERNALS
 from crawler.settings.schema import LoadedSettings, OrderSettings, Settings
 
 

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from crawler.errors import UsageError
 from crawler.lazy_module import LazyModule
+from crawler.settings.internals import INTERNALS
 from crawler.settings.relations import complaints
-from crawler.settings.removed import INTERNALS, REMOVED, removal_of
 from crawler.settings.schema import FromEnvironment, LoadedSettings, Settings
 
 if TYPE_CHECKING:
@@ -80,11 +80,7 @@ def _merged(
 
 
 def _refuse(raw: Mapping[str, Any], where: str) -> None:
-    """Raises UsageError for keys that are not settings any more, and for internals where settings are expected."""
-    removed = [key for key in REMOVED if _has(raw, key)]
-    if removed:  # a copy of an earlier file of all defaults has many: they are to be removed in one go
-        others = f"; remove also {', '.join(removed[1:])} (docs/reference.md)" if removed[1:] else ""
-        raise UsageError(f"{where}: {removal_of(removed[0])}{others}")
+    """Raises UsageError for internals where settings are expected."""
     for key in INTERNALS:
         if _has(raw, key):
             raise UsageError(f"{where}: {_unknown(key)}")
@@ -106,7 +102,7 @@ def _with_internals(raw: dict[str, Any]) -> dict[str, Any]:
     sections = {name: value for name, value in raw.items() if name != "internals"}
     for name, keys in given.items() if isinstance(given, dict) else (("", given),):
         if not isinstance(keys, dict) or any(f"{name}.{key}" not in INTERNALS for key in keys):
-            raise UsageError(f"internals.{name}: not internals of the crawler (see crawler/settings/removed.py)")
+            raise UsageError(f"internals.{name}: not internals of the crawler (see crawler/settings/internals.py)")
         sections[name] = sections.get(name, {}) | keys
     return sections
 
@@ -247,15 +243,13 @@ def _merge_environment(merged: dict[str, Any], environment: Mapping[str, str]) -
         if is_internal:
             section, _, key = key.partition("_")
         if is_internal and section not in Settings.__struct_fields__:
-            raise UsageError(f"{name}: not an internal of the crawler (see crawler/settings/removed.py)")
+            raise UsageError(f"{name}: not an internal of the crawler (see crawler/settings/internals.py)")
         if section not in Settings.__struct_fields__:
             continue  # CRAWLER_CONFIG and test switches are not settings
         if section == "sites":
             raise UsageError(f"{name}: sites are tables of the settings file, which begin with [[sites]]")
         table, key = _place_of(section, key)
         path = f"{table}.{key}"
-        if not is_internal and path in REMOVED:
-            raise UsageError(f"{name}: {removal_of(path)}")
         if key not in _keys_of(table) or is_internal != (path in INTERNALS):
             raise UsageError(f"{name}: {_unknown(path)}")
         if isinstance(getattr(_table(table), key), msgspec.Struct):

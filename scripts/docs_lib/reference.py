@@ -15,7 +15,6 @@ from crawler import testing
 from crawler.cli.main import EXIT_CODES, parser
 from crawler.frontier.states import BOOKS, MOVES, State
 from crawler.settings.described import sections
-from crawler.settings.removed import REMOVED
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference.md"
@@ -83,7 +82,6 @@ def make() -> str:
         HEAD,
         "## Settings\n\n" + SETTINGS_INTRO,
         *settings_sections(SETTINGS.read_text("utf-8")),
-        removed_settings(),
         "## Commands\n",
         *commands(),
         "## Handlers\n\n`from crawler import Crawler`\n",
@@ -109,13 +107,6 @@ def settings_sections(text: str) -> Iterator[str]:
         if rows:
             about = f"{section.about[0].upper()}{section.about[1:]}.\n\n" if section.about else ""
             yield f"### [{section.name}]\n\n{about}| key | default | |\n|---|---|---|\n" + "\n".join(rows)
-
-
-def removed_settings() -> str:
-    """A row for each key of earlier releases."""
-    said_of = {re.sub(r"^retry\.\w+\.", "retry.KIND.", key): said for key, said in REMOVED.items()}
-    rows = "\n".join(f"| `{key}` | {cell(prose(said))} |" for key, said in said_of.items())
-    return f"### Keys of earlier releases\n\nThese are refused, with this line.\n\n| key | |\n|---|---|\n{rows}"
 
 
 def commands() -> Iterator[str]:

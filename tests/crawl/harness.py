@@ -16,7 +16,7 @@ from crawler.crawl.opening import OpenCrawl, make_seeder, open_crawl
 from crawler.crawl.url_input import GivenUrl
 from crawler.model import CommitEntry
 from crawler.settings import Settings, load
-from crawler.settings.removed import INTERNALS
+from crawler.settings.internals import INTERNALS
 from tests.support.dns_server import DnsAnswer, DnsServer
 
 QUICK: dict[str, Any] = {

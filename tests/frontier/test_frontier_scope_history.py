@@ -70,17 +70,6 @@ async def test_a_router_takes_over_newer_rules_never_older_ones_and_forgets_no_r
     assert router.scope.allows("http://b.test/")
 
 
-async def test_a_scope_of_an_earlier_release_is_read_without_what_is_no_setting_any_more(crawls: Crawls) -> None:
-    record = await crawls.create_or_load(load(environment={}, options={"scope.depth_max": 1}))
-    stored = msgspec.to_builtins(record)
-    stored["scope"] |= {"url_bytes_max": 100}
-    earlier = msgspec.json.encode(stored)
-    await crawls._engine.command("HSET", crawls.keys.crawl, "record", earlier)
-    await crawls._engine.command("HSET", crawls.keys.history, "rules 0", msgspec.json.encode(stored["scope"]))
-    assert await crawls.load() == record
-    assert (await crawls.history()).rules == ((0, record.scope),)
-
-
 @pytest.mark.parametrize("scope", [None, 1, [], {"mode": "site"}, {"unknown": 1}])
 def test_what_is_no_scope_is_no_record(scope: object) -> None:
     whole = {"layout": 1, "partitions": 1, "begun_at": 1.0, "queue_by": "host", "run": 0, "hash_key": "", "scope": {}}

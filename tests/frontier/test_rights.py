@@ -19,7 +19,11 @@ from tests.support.patience import PATIENCE_S
 
 CODE = Path(crawler.__file__).parent
 NAMED = re.compile(r"""["']([A-Z]{3,})["']""")
-NOT_ITS_ENGINE = {"rights.py", "imports.py"}  # the queues of another program are in that one's engine
+NOT_ITS_ENGINE = {
+    "rights.py",
+    "imports.py",
+    "scrapy_redis.py",
+}  # the queues of another program are in that one's engine
 NO_CALLS = {"command", "echo", "readonly"}  # words that are also commands: an argument, a name, an error
 
 
