@@ -396,11 +396,7 @@ class Parts:
 
     @cached_property
     def addresses(self) -> AddressLimiter:
-        by_crawl = self.settings.politeness.address_limit_of == "crawl"
-        return AddressLimiter(
-            self.work.scheduler, limit=self.settings.politeness.concurrency_per_address,
-            sharers=lambda: len(self.peers.alive) if by_crawl else 1,
-        )  # fmt: skip
+        return AddressLimiter(self.work.scheduler, limit=self.settings.politeness.concurrency_per_address)
 
     @cached_property
     def means(self) -> Means:

@@ -51,9 +51,6 @@ class PolitenessSettings(_Section, frozen=True):
     adaptive: bool = False  # lengthen the delay while a site is slow or overloaded
     concurrency_per_queue: Count = 1
     concurrency_per_address: Count = 8
-    address_limit_of: Literal["instance", "crawl"] = (
-        "instance"  # the limit holds for each instance, or for all together
-    )
 
 
 class FromEnvironment(_Section, frozen=True):

@@ -16,7 +16,6 @@ from typing import TypeVar
 import msgspec
 
 from crawler.model import OURS, Claim, Failure
-from crawler.rules.pace import share_of
 from crawler.rules.urls import host_of, origin_of
 from crawler.runtime.clocks import monotonic_ms
 from crawler.web.fetcher import Fetcher
@@ -77,21 +76,19 @@ def address_of(line: str) -> str:
 
 
 class AddressLimiter:
-    """Admits requests, lets claims wait or requeues them. `sharers`: number of instances that share the limit.
+    """Admits requests, lets claims wait or requeues them. `limit`: of open requests at an address, of this instance.
 
     While others wait, slow origins hold at most an eighth of an address, and a quarter is kept from untried ones, too.
     Where that is less than one request, they rest between two of them.
     """
 
-    def __init__(self, scheduler: Scheduler, *, limit: int, sharers: Callable[[], int] = lambda: 1) -> None:
+    def __init__(self, scheduler: Scheduler, *, limit: int) -> None:
         self._scheduler = scheduler
-        self._whole = self._limit = limit
-        self._sharers = sharers
+        self._limit = limit
         self._known: dict[str, Address] = {}
 
     def enter(self, address: str, kind: Kind = Kind.QUICK) -> AwaitAddress | Requeue | None:
         """None when a request may be opened, which `left` must end; otherwise how the turn ends."""
-        self._follow()
         at = self._known.get(address)
         if at is None:
             at = self._known[address] = Address()
@@ -154,7 +151,6 @@ class AddressLimiter:
 
     def left(self, address: str, kind: Kind = Kind.QUICK, *, took_ms: int | None, answered: bool = False) -> None:
         """A request to this address has ended; `took_ms`: None when there was none after all."""
-        self._follow()
         at, now_ms = self._known[address], monotonic_ms()
         at.open[kind] -= 1
         if took_ms is not None:
@@ -195,14 +191,6 @@ class AddressLimiter:
             at.wanted_until_ms = now_ms + WARY_MS
         for _ in range(self._limit - sum(at.open)):
             self._wake_one(address, at, now_ms)
-
-    def _follow(self) -> None:
-        """Follow the number of instances. When the share has grown, wake as many waiting claims."""
-        limit = share_of(self._whole, self._sharers())
-        more, self._limit = limit - self._limit, limit
-        for address in [*self._known] if more > 0 else ():
-            for _ in range(more):
-                self._wake_one(address, self._known[address], monotonic_ms())
 
 
 class SlowHosts:

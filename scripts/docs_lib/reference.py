@@ -48,7 +48,6 @@ DOCUMENTED = {  # the keys of each section that a user would set
         "adaptive",
         "concurrency_per_queue",
         "concurrency_per_address",
-        "address_limit_of",
     ),
     "fetch": (
         "concurrency",

@@ -1,16 +1,13 @@
 """Hosts that share one address share its limit, and do not delay hosts at other addresses."""
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 
 import pytest
 
-from crawler.crawl.instance import Instance
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.crawl.lab import name_server
-from tests.faults.engine_lab import committed
 from tests.support.pace import turns_of
 from tests.support.serving import Request, serve_resources
 from tests.support.web import Resource
@@ -88,34 +85,3 @@ async def test_domains_on_one_address_are_limited_without_delaying_others(tmp_pa
     ]
     assert share > 0.2, "its time was used"
     assert alone < crowded / 2, "no other host is delayed"
-
-
-@pytest.mark.slow
-async def test_the_limit_of_an_address_is_that_of_all_instances_when_asked(tmp_path: Path) -> None:
-    """Two instances; a third one joins; then two of them leave, and the last one has all of it."""
-    crowd, three, last = [f"c{n}.test" for n in range(120)], (0.0, 0.0), 0.0
-
-    async def come_and_go(instances: list[Instance]) -> None:
-        nonlocal three, last
-        await committed(instances, 150)
-        began = time.monotonic()
-        await committed(instances, 250)
-        three = began, time.monotonic()
-        for leaver in instances[1:]:
-            leaver.stop()
-        await committed(instances, 330)
-        last = time.monotonic()
-
-    with serve_resources(chains(crowd, 4)) as shared, name_server() as dns:
-        settings = settings_of(
-            tmp_path / "c", dns__nameservers=[dns], politeness__concurrency_per_address=6,
-            politeness__address_limit_of="crawl", politeness__delay_s=DELAY_S, fetch__concurrency=16,
-        )  # fmt: skip
-        seeds = [shared.url(host) for host in crowd]
-        done = await crawl(settings, seeds, instances=3, meanwhile=come_and_go, start_after=[0, 0, 70])
-        requests = shared.requests()
-    assert sorted(done.statuses.values()) == [200] * (120 * 4)
-    assert open_at_once([r for r in requests if three[0] < r.start and r.end < three[1]]) == 6
-    assert open_at_once([r for r in requests if r.start > last]) == 6, "it has the shares of those that left"
-    assert open_at_once(requests) <= 6 + 6 // 3, "more only while shares change"
-    assert min(i.counters.committed for i in done.instances) > 0

@@ -96,28 +96,3 @@ async def test_an_address_is_forgotten_when_nothing_is_open_or_promised(schedule
     await arrive(scheduler, addresses, 1)
     addresses.left(ADDRESS, took_ms=50)
     assert not addresses._known
-
-
-async def test_an_address_share_follows_the_number_of_instances(scheduler: Scheduler) -> None:
-    members = 1
-    addresses = AddressLimiter(scheduler, limit=4, sharers=lambda: members)
-    assert await arrive(scheduler, addresses, 6) == [True] * 4 + [False] * 2
-    members = 2
-    addresses.left(ADDRESS, took_ms=50)
-    addresses.left(ADDRESS, took_ms=50)
-    assert scheduler.waiting_at(ADDRESS) == 2, "two are open still, which is the share now"
-    addresses.left(ADDRESS, took_ms=50)
-    assert await enter(scheduler, addresses)
-    assert await arrive(scheduler, addresses, 2, first=10) == [False] * 2
-    assert scheduler.waiting_at(ADDRESS) == 3
-    members = 1
-    addresses.left(ADDRESS, took_ms=50)
-    assert scheduler.waiting_at(ADDRESS) == 0, "one for the request that ended, two for the share that grew"
-    for _ in range(3):
-        assert await enter(scheduler, addresses)
-    assert await arrive(scheduler, addresses, 1, first=20) == [False]
-
-
-async def test_with_more_instances_than_the_limit_each_has_one(scheduler: Scheduler) -> None:
-    addresses = AddressLimiter(scheduler, limit=2, sharers=lambda: 5)
-    assert await arrive(scheduler, addresses, 3) == [True, False, False]
