@@ -23,11 +23,6 @@ def delay_ms(*, min_delay_ms: int, crawl_delay_s: float | None, delay_max_ms: in
     return max(min_delay_ms, asked)
 
 
-def share_of(limit: int, sharers: int) -> int:
-    """One instance's share of the requests that may be open to an address; at least one, whatever the number."""
-    return max(1, limit // max(1, sharers))
-
-
 def wait_ms(*, delay_ms: int, factor: float, fetch_ms: int, retry_after_ms: int = 0, backoff_ms: int = 0) -> int:
     """How long to wait after a request has ended; one tick more, because clocks count whole milliseconds."""
     wait = max(delay_ms, int(factor * fetch_ms), retry_after_ms, backoff_ms)

@@ -1,6 +1,6 @@
 """How long to wait."""
 
-from crawler.rules.pace import delay_ms, share_of, wait_ms
+from crawler.rules.pace import delay_ms, wait_ms
 
 
 def test_the_longer_of_our_delay_and_theirs_holds_up_to_a_cap() -> None:
@@ -20,9 +20,3 @@ def test_after_a_request_the_longest_of_all_reasons_to_wait_counts() -> None:
     assert wait_ms(delay_ms=1000, factor=0.5, fetch_ms=9000, retry_after_ms=120_000) == 120_001
     assert wait_ms(delay_ms=1000, factor=0, fetch_ms=1, retry_after_ms=5, backoff_ms=2000) == 2001
     assert wait_ms(delay_ms=0, factor=0, fetch_ms=9000) == 0
-
-
-def test_instances_share_the_requests_to_an_address_and_each_has_one() -> None:
-    table = {(12, 1): 12, (12, 5): 2, (12, 13): 1, (12, 0): 12, (0, 3): 1}
-    for (limit, sharers), share in table.items():
-        assert share_of(limit, sharers) == share
