@@ -9,6 +9,7 @@ processes of a client, never from the time that passes on this machine. Network 
 """
 
 import argparse
+import contextlib
 import gzip
 import itertools
 import random
@@ -21,7 +22,9 @@ from pathlib import Path
 import brotli
 
 from scripts.bench_lib import arguments, measure, servers
+from scripts.bench_lib.other_commit import at_commit
 from scripts.bench_lib.peer_clients import all_clients
+from scripts.bench_lib.peer_environments import UnavailableError
 from scripts.bench_lib.peer_runs import measured
 from scripts.bench_lib.summaries import Run, Spread, differences
 from scripts.bench_lib.transport import Server, Transport
@@ -148,7 +151,15 @@ def main(words: Sequence[str]) -> int:
     servers.raise_file_limit()
     known = all_clients(options.concurrency)
     header = measure.header()
-    results, failed = measured(options, web, [known[name] for name in CLIENTS])
+    clients = [known[name] for name in CLIENTS]
+    with contextlib.ExitStack() as stack:
+        if options.against:
+            try:
+                clients.append(stack.enter_context(at_commit(known["crawler"], options.against)))
+            except UnavailableError as error:
+                print(f"bench: {error}", file=sys.stderr)
+                return 2
+        results, failed = measured(options, web, clients)
     wrong = differences(results, pages_min=web.pages_min, pages_max=0)
     if not results:
         return 1
@@ -160,7 +171,7 @@ def main(words: Sequence[str]) -> int:
         spread, engine, rate, dollars = one
         cpu = f"{spread.median:.2f} ({spread.low:.2f} to {spread.high:.2f})"
         print(f"{name:10} {cpu:>22} {engine:>13.2f} {rate:>15.0f} {dollars:>10.3f}")
-    if len(figures) == len(CLIENTS):
+    if figures.keys() >= set(CLIENTS):
         pairs = zip(results["crawler"], results["bare"], strict=True)
         ratio = Spread.of([one.all_per_thousand / other.all_per_thousand for one, other in pairs])
         print(f"\ncrawler / bare loop: {ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}), with the engine")
@@ -187,6 +198,7 @@ def parse_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=one, default=3)
     parser.add_argument("--concurrency", type=one, default=128, help="open requests of each client")
     parser.add_argument("--price", type=arguments.positive_float, default=PRICE, help="dollars for an hour of a vCPU")
+    parser.add_argument("--against", metavar="COMMIT", help="add this crawler at that commit")
     parser.add_argument("--timeout", type=arguments.positive_float, default=900, metavar="S", help="of a run")
     parser.add_argument("--share", action="store_true", help="clients and servers share all cores: not to measure")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep output and crawl folders of the last round here")
