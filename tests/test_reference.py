@@ -1,5 +1,10 @@
 """docs/reference.md is what its generator writes, with the settings that users need."""
 
+import re
+
+import pytest
+
+from crawler.cli.main import parser
 from crawler.settings import Settings
 from scripts.docs_lib import reference
 
@@ -26,3 +31,32 @@ def test_few_settings_are_documented_and_each_has_a_row() -> None:
     page = "\n".join(reference.settings_sections(reference.SETTINGS.read_text("utf-8")))
     keys = [key for keys in reference.DOCUMENTED.values() for key in keys]
     assert page.count("\n| `") == len(keys) <= DOCUMENTED_MAX
+
+
+# What a page says this program lacks, and the words in it that are options of a command all the same: why.
+SAYS_ABSENT = {
+    ("docs/internals/architecture.md", "What is deliberately absent"): {
+        "partitions": "only of scripts over several",
+        "urls": "only of locks on them",
+    },
+    ("docs/guide/index.md", "What it does not do"): {
+        "pages": "their requisites",
+        "proxy": "only a choice among several",
+    },
+}
+
+
+@pytest.mark.parametrize(("page", "heading"), SAYS_ABSENT)
+def test_what_a_page_calls_absent_is_no_option(page: str, heading: str) -> None:
+    """It came true too often that a feature was built, and a page went on to say that there is none."""
+    text = (reference.ROOT / page).read_text("utf-8").partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    claims = " ".join(re.split(r"[:.]", item, maxsplit=1)[0] for item in text.split("\n- ")[1:])
+    words = set(re.findall(r"[a-z]{4,}", claims.lower()))
+    words |= {f"{word[:-3]}y" for word in words if word.endswith("ies")} | {word.removesuffix("s") for word in words}
+    options = {
+        word.lstrip("-")
+        for command in parser()[1].values()
+        for action in command._actions
+        for word in action.option_strings
+    }
+    assert words & options == set(SAYS_ABSENT[page, heading])
