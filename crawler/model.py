@@ -124,7 +124,6 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     run: str = ""  # of a job, that it belongs to; "": of the crawl itself
     label: str = ""  # of the handler for its page
     user: str = ""  # whose job it was found for; "": the crawl itself
-    linked_from: int | None = None  # place of the other domain that links to its own, where these are counted
     request: Request | None = None  # None: a plain GET
 
     @property

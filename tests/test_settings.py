@@ -13,7 +13,7 @@ from crawler.rules.sites import complaints
 from crawler.settings import PriorityRule, RetryKind, Settings, SiteSettings, load
 from crawler.settings.internals import INTERNALS
 
-SETTINGS_MAX = 103  # those of a kind of failure counted once, [[sites]] as one
+SETTINGS_MAX = 102  # those of a kind of failure counted once, [[sites]] as one
 UNSET = SiteSettings(match="*")
 DOCUMENTED = Path(__file__).parent.parent / "config" / "crawler.toml"
 
@@ -184,7 +184,6 @@ BAD_FILES = [
     (f"{RULES}match = 'a'\nadds = 1", ["unknown key frontier.rules[0].adds", "known: add, match"]),
     ("[[frontier.rules]]\nmatch = 'a'\nadd = 1", ["frontier.rules needs frontier.order = priority or freshness"]),
     ("[frontier]\ndepth_weight = 0", ["frontier.depth_weight needs frontier.order = priority"]),
-    ("[budget]\nurls_per_linking_domain = 9", ["budget.urls_per_linking_domain needs budget.urls"]),
     ("[scope]\ndepth_max = 2\n[budget]\ndepth = 3", ["budget.depth = 3", "scope.depth_max = 2"]),
     ("[politeness]\ndelay_s = 90", ["politeness.delay_s = 90.0", "politeness.delay_max_s = 60.0"]),
     ("[membership]\ndead_s = 3.5", ["membership.dead_s = 3.5", "more than 3.5", "frontier.call_timeout_s = 2.0"]),

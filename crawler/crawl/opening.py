@@ -121,7 +121,7 @@ class EngineCrawl(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def frontier(self) -> Frontier:
         settings, budget = self.settings, self.settings.budget
-        quota = AddQuota(urls=budget.urls, hosts=budget.hosts, urls_per_linking_domain=budget.urls_per_linking_domain)
+        quota = AddQuota(urls=budget.urls, hosts=budget.hosts)
         return Frontier(
             self.engine, self.keys, session=self.session, hash_key=self.record.hash_key, run=self.record.run,
             default_delay_ms=int(settings.politeness.delay_s * 1000),

@@ -53,7 +53,6 @@ class AddQuotaArgs(NamedTuple):
 
     urls: int
     hosts: int
-    urls_per_linking_domain: int
 
 
 class AddArgs(NamedTuple):
@@ -80,7 +79,6 @@ class UrlItem(NamedTuple):
     depth: int
     reason: str  # why it is deferred; "at:MS": it is scheduled for that wall time
     seed: int | str  # number of a seed, or id of a run
-    # where linking domains are counted, the place of one more: the domain that links to it
 
 
 class ClaimArgs(NamedTuple):

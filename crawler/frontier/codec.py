@@ -228,11 +228,8 @@ def pending_url(
     )  # fmt: skip
 
 
-def item_of(candidate: Candidate, *, with_link: bool = False) -> tuple[str | int, ...]:
-    """The values of one URL for `add` and `ack` (lua/_add.lua). The score is text: the engine parses it once.
-
-    `with_link`: linking domains are counted.
-    """
+def item_of(candidate: Candidate) -> tuple[str | int, ...]:
+    """The values of one URL for `add` and `ack` (lua/_add.lua). The score is text: the engine parses it once."""
     c = candidate
     origin = c.run or c.seed_number
     stamp = make_stamp(int(c.found_at), origin, c.label)
@@ -241,8 +238,7 @@ def item_of(candidate: Candidate, *, with_link: bool = False) -> tuple[str | int
     member = member_of(c.url, c.queue, stamp)
     score = _score_text(c.score, c.depth, c.seed, c.redirects)
     reason = c.deferred or (f"at:{round(c.visible_at * 1000)}" if c.visible_at else "")
-    item = (c.fingerprint, c.queue, c.domain, score, *member, c.depth, reason, origin)
-    return (*item, -1 if c.linked_from is None else c.linked_from) if with_link else item
+    return (c.fingerprint, c.queue, c.domain, score, *member, c.depth, reason, origin)
 
 
 def pack_letter(letter: DeadLetter) -> str:

@@ -205,12 +205,11 @@ class FetchQuota(msgspec.Struct, frozen=True, kw_only=True):
 class AddQuota(msgspec.Struct, frozen=True, kw_only=True):
     """Limits on what is admitted when URLs are added; 0 is no limit. URLs beyond them are deferred.
 
-    `urls` of a queue, and `urls_per_linking_domain` more for each other domain that links to it; `hosts` of a domain.
+    `urls` of a queue; `hosts` of a domain.
     """
 
     urls: int = 0
     hosts: int = 0
-    urls_per_linking_domain: int = 0
 
 
 class QuotaReached(msgspec.Struct, frozen=True, kw_only=True):

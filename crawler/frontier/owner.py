@@ -231,12 +231,11 @@ class Frontier:
 
     def _values(self, candidates: Iterable[Candidate]) -> list[str | int]:
         """Those of each, one after another."""
-        with_link = self.add_quota.urls_per_linking_domain > 0
-        return [value for candidate in candidates for value in item_of(candidate, with_link=with_link)]
+        return [value for candidate in candidates for value in item_of(candidate)]
 
     def _add_quota(self) -> bytes:
         i = self.add_quota
-        return pack(AddQuotaArgs(i.urls, i.hosts, i.urls_per_linking_domain))
+        return pack(AddQuotaArgs(i.urls, i.hosts))
 
     def _call_add(self, partition: int, run: str, user: str, items: list[Any], session: str) -> Call:
         args = AddArgs(

@@ -27,9 +27,8 @@ from crawler.frontier.pending import PendingUrls
 from crawler.instance.deferred_share import PARTITIONS_MAX
 from crawler.membership.held import HeldPartitions
 from crawler.rules.places import label_of
-from crawler.rules.remaining import grown, is_left, is_within, room_of
+from crawler.rules.remaining import is_left, is_within, room_of
 from crawler.rules.urls import host_of
-from crawler.runtime.clocks import monotonic_ms
 from crawler.runtime.tasks import Gate, open_gate
 from crawler.runtime.ticks import tick
 from crawler.settings import BudgetSettings
@@ -85,10 +84,9 @@ class RaisedQuotas:
         """Release what the quota of URLs admits now. `rows`: queue -> URLs beyond it."""
         add_quota, released = self._frontier.add_quota, 0
         for queue, known in (await self._records(partition, list(rows))).items():
-            budget = grown(add_quota.urls, add_quota.urls_per_linking_domain, known.get("links", ""))
+            budget = add_quota.urls
             n = room_of(met=known.get("urls", 0) - known.get("run_urls", 0), deferred=rows[queue], budget=budget)
             try:
-                # Where quotas grow with links, the engine releases some by itself meanwhile.
                 released += await self._deferred_urls.release(partition, queue, URLS, n, upto=budget or -1)
             except ArchiveError as error:  # the rest stays deferred
                 log.warning("budget.unreadable", extra={"queue": queue, "error": str(error)})
@@ -155,9 +153,6 @@ class RaisedQuotas:
 EVERY_S = 1.0
 
 
-GROWN_EVERY_MS = 10_000  # where quotas grow while the crawl runs
-
-
 class RaisedQuotasWatcher:
     """Applies raised quotas next to the pipeline; a crawl that had finished continues with what `prepare` releases."""
 
@@ -184,28 +179,20 @@ class RaisedQuotasWatcher:
         self._wake = wake
         self._seen: dict[int, int] = {}  # partition -> the epoch under which it was checked
         self._seen_at = -1  # the count of changes by then
-        self._grows = settings.urls_per_linking_domain > 0
-        self._all_at_ms = 0
 
     async def prepare(self, partitions: int) -> None:
         """Check the whole crawl before it can be judged finished. Raises EngineError."""
         await self._raised.release(range(partitions))
 
     async def run(self) -> None:
-        """Check each acquired partition: its last owner may have had smaller quotas.
-
-        Where quotas grow with links, check all held partitions: the engine releases by itself what they admit, but not
-        from the middle of a block that is in a file.
-        """
+        """Check each acquired partition: its last owner may have had smaller quotas."""
         while True:
             await tick(EVERY_S)
             await self._gate()
             changes = self._held.changes
-            if changes == self._seen_at and not self._grows:
+            if changes == self._seen_at:
                 continue
             fresh = {p: h.epoch for p, h in self._held.items() if self._seen.get(p) != h.epoch}
-            if self._grows and monotonic_ms() - self._all_at_ms >= GROWN_EVERY_MS:
-                self._all_at_ms, fresh = monotonic_ms(), {p: h.epoch for p, h in self._held.items()}
             with contextlib.suppress(EngineError):
                 if await self._raised.release(list(fresh)):
                     for partition in fresh:  # an owner gets no hint of its own releases

@@ -15,7 +15,7 @@ from crawler.routing.recent_urls import RecentUrls
 from crawler.routing.traps_learned import deferral_reason
 from crawler.rules.job_runs import RunRecord, RunSpec
 from crawler.rules.order import NO_SIGNALS, Ordering, Signals
-from crawler.rules.remaining import is_within, link_place
+from crawler.rules.remaining import is_within
 from crawler.rules.requests import redirected
 from crawler.rules.scope import ScopeRules, ScopeVerdict, smaller_limit
 from crawler.rules.sites import SiteRules
@@ -35,8 +35,7 @@ class Router:
     """Turns URLs into candidates by the crawl's shared rules, and by trap rules where there are any.
 
     URLs that are too far from a seed are deferred by the `budget`, and so are those that the crawl's quota of URLs does
-    not admit (`admits_urls`, called for each URL). With a quota for each linking domain, a candidate has the place of
-    the domain that links to it. `sites`: sites with a depth limit or a priority of their own.
+    not admit (`admits_urls`, called for each URL). `sites`: sites with a depth limit or a priority of their own.
     """
 
     def __init__(
@@ -60,7 +59,6 @@ class Router:
         self._traps = TrapRules(traps) if traps else None
         self._admits_urls = admits_urls
         self._budget = budget
-        self._counts_links = budget.urls_per_linking_domain > 0
         self._ordering = Ordering.of(record.ordering, record.begun_at)
         self._priorities = SiteRules.of(sites, "priority")
         self._depths = SiteRules.of(sites, "depth_max")
@@ -166,7 +164,7 @@ class Router:
             digest = self._traps.repeated(learned, digest)
         signals, found_at = NO_SIGNALS if is_of_sitemap else Signals(links=len(links)), wall_s()
         followed_by_url = {one.url: one for one in reversed(followed) if one.is_plain}  # the first one counts
-        fresh = self._to_judge(claim, links, depth, refused) if links else []
+        fresh = self._to_judge(links, depth, refused) if links else []
         wanted = zip(fresh, map(followed_by_url.get, fresh, repeat(NOT_FOLLOWED)), strict=False)
         found = []
         for url, given in chain(wanted, ((one.url, one) for one in others)) if others else wanted:
@@ -194,13 +192,9 @@ class Router:
         """For a site with a limit of its own."""
         return self._depths is not None and 0 <= self._depth_max(url) < depth
 
-    def _to_judge(self, claim: Claim, links: Collection[str], depth: int, refused: Counter[str]) -> list[str]:
+    def _to_judge(self, links: Collection[str], depth: int, refused: Counter[str]) -> list[str]:
         """The links without those that were added or refused lately: most of a page's, on most sites."""
-        if self._counts_links:
-            knows = self.recent.knows
-            fresh = [url for url in links if not knows(url, depth) or self._is_new_link(claim, url)]
-        else:
-            fresh = self.recent.unknown(links, depth)
+        fresh = self.recent.unknown(links, depth)
         if self._judged_by is not self.scope:
             self._out_of_scope.clear()
             self._judged_by = self.scope
@@ -209,20 +203,8 @@ class Router:
             refused[RefusalReason.SCOPE] += len(fresh) - len(in_scope)
         return in_scope
 
-    def _is_new_link(self, claim: Claim, url: str) -> bool:
-        """A URL that is known may be the first one of its domain that the claim's domain links to."""
-        domain, _, _ = self.placement.of(url)
-        return domain != claim.domain and not self.recent.knows(
-            link_name(link_place(claim.domain, self.record.hash_key), domain), 0
-        )
-
-    def _link_place(self, claim: Claim) -> int:
-        return link_place(claim.domain, self.record.hash_key)
-
     def _judged(self, claim: Claim, found: Candidate, learned: TrapState, digest: str) -> Candidate:
         """Apply everything that can defer a URL."""
-        if self._counts_links and found.domain != claim.domain:
-            found = replace(found, linked_from=self._link_place(claim))
         found = self._trapped(claim, found, learned, digest)
         return found if found.deferred or self._admits_urls() else replace(found, deferred=CRAWL_URLS)
 
@@ -272,11 +254,6 @@ def with_sitemaps(
 def _depth_of_sitemap(claim: Claim) -> int:
     """Of one that this page, or this sitemap, names."""
     return claim.depth + 1 if claim.label == SITEMAP else 1
-
-
-def link_name(place: int, domain: str) -> str:
-    """The key in the recent URLs of a link between domains."""
-    return f"{place} {domain}"
 
 
 def parent_of(

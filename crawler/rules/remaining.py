@@ -1,10 +1,8 @@
 """What remains of quotas: of a domain's after they were raised, of a crawl's for each instance. Pure; 0: no limit."""
 
 from collections.abc import Set as AbstractSet
-from hashlib import blake2b
 
 TURN_S = 1.0  # an instance counts twice in it
-LINK_PLACES = 224  # as in lua/_admission.lua
 
 
 def is_left(used: int, budget: int) -> bool:
@@ -23,20 +21,6 @@ def room_of(*, met: int, deferred: int, budget: int) -> int:
     URLs that an operator released count as admitted.
     """
     return deferred if budget == 0 else max(0, min(deferred, budget - (met - deferred)))
-
-
-def link_place(domain: str, hash_key: bytes) -> int:
-    """The bit of a linking domain in the record of the queue that it links to; 0 to LINK_PLACES - 1.
-
-    Because of the crawl's key, nobody can choose domains with different bits or with the same one.
-    """
-    digest = blake2b(domain.encode(), digest_size=8, person=b"link", salt=hash_key).digest()
-    return int.from_bytes(digest, "big") % LINK_PLACES
-
-
-def grown(budget: int, per_linking_domain: int, links: str) -> int:
-    """A quota of URLs plus what linking domains add to it; `links`: their bits, seven to a character."""
-    return budget and budget + per_linking_domain * sum(ord(bits).bit_count() for bits in links)
 
 
 def share_of(room: int, sharers: AbstractSet[str], me: str, *, counted_s: float, now_s: float) -> int:

@@ -41,8 +41,6 @@ def complaints(settings: Settings) -> Iterator[str]:
 
 def _budget(settings: Settings) -> Iterator[str]:
     depth, limit = settings.budget.depth, settings.scope.depth_max
-    if settings.budget.urls_per_linking_domain and not settings.budget.urls:
-        yield "budget.urls_per_linking_domain needs budget.urls, which it adds to"
     if 0 <= limit < depth:
         yield f"budget.depth = {depth} is above scope.depth_max = {limit}, beyond which URLs are refused"
 

@@ -182,7 +182,6 @@ class BudgetSettings(_Section, frozen=True):
     bytes: CountOrZero = 0
     depth: Annotated[int, Meta(ge=0, le=255)] = 0  # links from a seed
     hosts: CountOrZero = 0  # of a registrable domain, taken in
-    urls_per_linking_domain: CountOrZero = 0  # added to `urls` for each other domain that links to it
     crawl_urls: CountOrZero = 0  # of the whole crawl, taken in
     crawl_pages: CountOrZero = 0  # of the whole crawl, fetched
     crawl_bytes: CountOrZero = 0

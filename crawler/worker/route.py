@@ -13,7 +13,7 @@ from crawler.frontier.messages import AddReply
 from crawler.frontier.owner import Frontier
 from crawler.frontier.record import Crawls
 from crawler.model import SITEMAP, AddOutcome, Candidate, Claim
-from crawler.routing.router import Router, link_name, with_sitemaps
+from crawler.routing.router import Router, with_sitemaps
 from crawler.routing.runs_known import RunBook
 from crawler.rules.introductions import Introductions, cost
 from crawler.runtime.clocks import ENGINE_PAUSE_S, monotonic_ms
@@ -396,16 +396,14 @@ class RouteStage:
                 continue
             recent = router.recent
             recent.add(candidate.name, candidate.depth)
-            if candidate.linked_from is not None:
-                recent.add(link_name(candidate.linked_from, candidate.domain), 0)
         if woken and self._work.held.is_open(partition):
             for user in {candidate.user for candidate in candidates}:
                 self._work.due.hint(partition, user)
 
 
-_What = tuple[str, int, int | None, str]
+_What = tuple[str, int, str]
 
 
 def _what(candidate: Candidate) -> _What:
     """By what a group adds a candidate once."""
-    return candidate.name, candidate.depth, candidate.linked_from, candidate.run
+    return candidate.name, candidate.depth, candidate.run

@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -87,33 +86,6 @@ def test_urls_of_further_hosts_are_kept_and_a_raised_budget_takes_hosts_up(lab_o
     assert lab.json("stats")["totals"]["deferred"] == 1
     lab.audit()
     assert lab.crawl(host="a.test", budget__hosts=0, **options) == 10
-    assert lab.json("stats")["totals"]["deferred"] == 0
-    lab.audit()
-
-
-def test_a_domain_that_others_link_to_gets_more_urls(lab_of: LabOf, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two domains lead to the home page of a third, which has ten more pages; the second of them later on.
-
-    The crawl's key is fixed: of 224 random ones, one has both domains count as the same.
-    """
-    monkeypatch.setattr("crawler.frontier.record.secrets", SimpleNamespace(token_bytes=bytes))
-
-    def web(port: int) -> Web:
-        far = f"http://t.test:{port}/"
-        return {
-            ("a.test", "/"): page(far, f"http://b.test:{port}/"),
-            ("b.test", "/"): page(far, delay_s=0.5),
-            ("t.test", "/"): page(*(f"/{n}" for n in range(10))),
-            **{("t.test", f"/{n}"): page() for n in range(10)},
-        }
-
-    lab = lab_of(web)
-    options = {"scope__mode": "any", "budget__urls": 3}
-    assert lab.crawl(host="a.test", budget__urls_per_linking_domain=2, **options) == 2 + 3 + 2 * 2
-    assert lab.json("stats", "t.test")["deferred"] == {"urls": 4}
-    lab.audit()
-    assert lab.crawl(host="a.test", budget__urls_per_linking_domain=3, **options) == 2 + 3 + 2 * 3
-    assert lab.crawl(host="a.test", budget__urls_per_linking_domain=4, **options) == 2 + 11
     assert lab.json("stats")["totals"]["deferred"] == 0
     lab.audit()
 

@@ -17,6 +17,5 @@ def test_a_field_that_there_is_not_is_refused() -> None:
         with_positions("one[AckItem.tokn]")
 
 
-def test_a_url_has_as_many_values_as_its_schema_and_one_more_with_links() -> None:
+def test_a_url_has_as_many_values_as_its_schema() -> None:
     assert len(item_of(found(1))) == len(UrlItem._fields)
-    assert len(item_of(found(1), with_link=True)) == len(UrlItem._fields) + 1

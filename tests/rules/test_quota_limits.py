@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.rules.remaining import LINK_PLACES, grown, is_left, is_within, link_place, room_of, share_of
+from crawler.rules.remaining import is_left, is_within, room_of, share_of
 
 COUNTS = st.integers(0, 10**6)
 
@@ -14,14 +14,6 @@ def test_no_limit_always_leaves_something() -> None:
 
 def test_what_is_as_deep_as_the_budget_is_near_enough() -> None:
     assert (is_within(3, 3), is_within(4, 3), is_within(255, 0)) == (True, False, True)
-
-
-def test_each_linking_domain_adds_to_a_quota_of_urls_only() -> None:
-    assert grown(10, 3, "") == 10
-    assert grown(10, 3, "\x05" + "\x7f" * (LINK_PLACES // 7 - 1)) == 10 + 3 * (2 + LINK_PLACES - 7)
-    assert grown(0, 3, "\x01") == 0
-    places = [link_place(f"d{n}.test", bytes(16)) for n in range(10_000)]
-    assert set(places) == set(range(LINK_PLACES))
 
 
 @given(taken=COUNTS, deferred=COUNTS, budget=COUNTS.filter(bool))

@@ -93,7 +93,7 @@ GIVE_UP_S = 60.0  # a host that is silent for so long
 SLOW_CALLS_S = 0.05  # each way: changes of a job come between the two calls of another one
 BUDGETS: tuple[dict[str, int], ...] = (
     {"urls": 3},
-    {"urls": 2, "urls_per_linking_domain": 1},
+    {"urls": 2},
     {"crawl_urls": 12},
     {"urls": 4, "crawl_urls": 20},
 )

@@ -2,10 +2,8 @@
 -- A URL is nine values of a list: fingerprint, queue, domain, score as text, member, origin, depth, reason, seed. With an
 -- origin ('' for most), the member lacks its letter; with a reason ('' for most; see defer_one) the URL is deferred at once,
 -- or with 'at:MS' scheduled for that wall time (see _scheduled.lua); seed (0 for none) is the number of the seed it descends
--- from, or the id of its run. All URLs of a call belong to one run. If linking domains are counted, there is a tenth value:
--- the place of the other domain that links to it (see _admission.lua; -1: none does).
--- Add quotas, 0 for no limit: {URLs of a queue, hosts of a domain (see _admission.lua), further URLs of a queue for each
--- domain that links to it}. URLs beyond them are deferred.
+-- from, or the id of its run. All URLs of a call belong to one run.
+-- Add quotas, 0 for no limit: {URLs of a queue, hosts of a domain (see _admission.lua)}. URLs beyond them are deferred.
 -- With a limit on depth, z<run>:<bucket> stores fingerprint -> depth of all URLs that are pending or deferred: a shorter
 -- path may be found later. A URL that is no longer too deep goes into its queue.
 -- Other new URLs are collected over all commits of an ack and enter their queues at the end: one call with many members
@@ -46,7 +44,7 @@ end
 local function take_in(r, entries, default_delay_ms, quota)
   local n = #entries / 2
   local has_quota = quota[AddQuotaArgs.urls] > 0 and not ctx.has_runs -- those of a run have none
-  local room = has_quota and math.max(0, urls_max_of(r, quota) - Users.own_urls(r)) or n
+  local room = has_quota and math.max(0, quota[AddQuotaArgs.urls] - Users.own_urls(r)) or n
   meet(r, ctx.domain_of[r.queue], n)
   if room < n then
     local beyond = {}
@@ -77,7 +75,7 @@ do
   local function is_full(r, quota)
     local arrived = ctx.arrived[r.queue]
     local urls = Users.own_urls(r) + (arrived and #arrived / 2 or 0)
-    return quota[AddQuotaArgs.urls] > 0 and urls >= urls_max_of(r, quota)
+    return quota[AddQuotaArgs.urls] > 0 and urls >= quota[AddQuotaArgs.urls]
   end
 
   -- A URL of a run is not kept for later, because the run ends: what would be deferred is refused. Why; '' for most.
@@ -133,16 +131,14 @@ do
   -- Returns a string with one digit for each URL, from value number `first` on (1 new, 0 seen, 2 depth lowered, 3 its run is
   -- closed).
   function add_items(items, first, run, default_delay_ms, is_limited, quota)
-    local size = quota[AddQuotaArgs.urls_per_linking_domain] > 0 and UrlItem.size + 1 or UrlItem.size
+    local size = UrlItem.size
     if is_closed(run) then return string.rep('3', (#items - first + 1) / size) end
     ctx.has_runs = is_run(run)
     local seen, hosts_max = seen_set(run), quota[AddQuotaArgs.hosts]
-    local is_counting = quota[AddQuotaArgs.urls_per_linking_domain] > 0
     local outcome, n, added = {}, 0, 0
     for at = first - 1, #items - 1, size do
       local fp, depth = items[at + UrlItem.fingerprint], items[at + UrlItem.depth]
       local digit = '0'
-      if is_counting then note_link(items[at + UrlItem.queue], items[at + UrlItem.size + 1]) end
       if see(seen, fp) then
         digit, added = '1', added + 1
         if arrive(items, at, run, quota) and is_limited then call('HSET', depths_of(seen, fp), fp, depth) end
@@ -169,10 +165,7 @@ end
 -- Put all collected URLs into their queues.
 local function enter_all(default_delay_ms, quota)
   read_queues(ctx.arrivals)
-  local is_counting = quota[AddQuotaArgs.urls_per_linking_domain] > 0
-  if is_counting then write_links() end
   for queue, entries in pairs(ctx.arrived) do take_in(record_of(queue), entries, default_delay_ms, quota) end
-  if is_counting then follow_links(quota, default_delay_ms) end
   for _, r in pairs(ctx.records) do
     if r.has_refused then settle_idle(r) end
   end

@@ -19,7 +19,6 @@ local function new_call(KEYS)
     moves_left = MOVES_MAX,
     seen_sets = {}, -- run -> seen-set, once it is looked at
     taken_labels = {}, -- 'domain label' -> true, of hosts that are known to be admitted
-    linked = {}, -- queue -> places of linking domains that are to be noted
     seeds = {}, -- number of a seed, or id of a run -> changes of its counts
     has_runs = true, -- can URLs of runs be among those that enter queues?
     arrived = {}, -- queue -> {score, member, ...} of new URLs

@@ -15,7 +15,7 @@ local function book_run(one)
   count_page(record_of(one[AckItem.queue]), one[AckItem.seed], tonumber(string.sub(one[AckItem.status_class], 2)), one[AckItem.bytes], items)
 end
 
-local function book(one, quota)
+local function book(one)
   local r, class, bytes = record_of(one[AckItem.queue]), one[AckItem.status_class], one[AckItem.bytes]
   local more = r[MORE]
   count(ctx.total, class, 1)
@@ -33,7 +33,6 @@ local function book(one, quota)
   if type(one[AckItem.seed]) == 'string' then book_run(one) end
   note_answered(r)
   settle(r, one[AckItem.next_fetch_ms], one[AckItem.delay_ms])
-  if quota[AddQuotaArgs.urls_per_linking_domain] > 0 then look_again(one[AckItem.queue]) end
 end
 
 --@call
@@ -59,7 +58,7 @@ for i = 1, n do
     local text = text_of(sequence)
     push(log, key, token .. ' ' .. text .. ' ' .. one[AckItem.entry])
     ended[#ended + 1], fingerprints[#fingerprints + 1], is_ended[token] = token, one[AckItem.fingerprint], true
-    book(one, quota)
+    book(one)
     answers[i + 2] = 'COMMITTED ' .. text .. ' ' .. digits
   else
     local entry = call('HGET', ctx.prefix .. 'l', key)

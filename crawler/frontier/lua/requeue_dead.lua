@@ -22,7 +22,7 @@ end
 if n == 0 then return {0, 0} end
 count(ctx.total, 'seen' .. run, -n)
 count(ctx.total, 'added', -n) -- they are added again below
-local default_delay, no_quota = tonumber(ARGV[AddArgs.default_delay_ms]), {0, 0, 0}
+local default_delay, no_quota = tonumber(ARGV[AddArgs.default_delay_ms]), {0, 0}
 add_items(items, 1, run, default_delay, ARGV[AddArgs.is_limited] == '1', no_quota)
 enter_all(default_delay, no_quota) -- the operator's command overrides quotas
 for at = 0, #items - 1, UrlItem.size do
