@@ -1,27 +1,43 @@
 """The states of a URL: where it is in each, what counts it there, and which scripts move it from one to another.
 
 A URL is a fingerprint in the seen-set of its run, in the partition of its queue. Who meets it first adds it there;
-from then on it is in one place, which is its state, until it ends. Everything that moves it is one script in the
-engine, so between two calls it is in one place, and the books agree with the places: that is I3.
+from then on it is in one place, which is its state. Everything that moves it is one script in the engine, so between
+two calls it is in one place, and the books agree with the places: that is I3. To be met again moves it only where a
+shorter path brings back what was deferred as too deep.
 
 - It is *pending* while somebody will do something for it: it waits in its queue (QUEUED), until a wall time
   (SCHEDULED), until its origin answers (ASIDE), is in the hands of an owner (CLAIMED), or waits after a failed
   attempt (RETRYING).
 - It is *ended* when nobody will: it was fetched (COMMITTED), given up (DEAD), not to be fetched (REFUSED), or is kept
-  for later (DEFERRED).
+  for later (DEFERRED). People, a larger budget or a rebuild may bring it back from there.
 
-The partition's `added` and `done` only grow: `added` counts URLs that became pending, `done` those that ended. So
-what is pending is their difference, and whoever watches sees that something happened. A URL that leaves an end is
-added once more; `revived` and `released` count these.
+The partition's `added` and `done` only grow: `added` counts each URL that comes in, also one that ends in the same
+moment, `done` those that ended. So what is pending is their difference, and whoever watches sees that something
+happened. A URL that leaves an end becomes pending, and is added once more, or is unknown again: `revived` and
+`released` count these.
 
-A stop (block, pause, a budget) is no state but a column: the queue's `stop` keeps all its URLs where they are. While
-it is another one than `paused` they count as deferred. A block of a queue in a spill file is QUEUED elsewhere. An
-owner is no state either: a claim that was made under an earlier lease is CLAIMED with the deadline 0, and goes back
-to its queue.
+Budgets of URLs, hosts and depth, and rules, defer single URLs: those are DEFERRED. A stop of a queue is no state but
+a column, `stop` in the queue's record: all of its URLs stay where they are and are not handed out. By `paused` they
+stay pending. By `blocked` (an operator), `pages` and `bytes` (budgets that are used up) they count as deferred, so as
+done, until the queue starts again. A queue's URLs lie in blocks of at most 128; those of a block in a spill file are
+QUEUED as well.
 
-`BOOKS` is what a URL adds to while it is in a state. The scripts get it as a table (`lua()`), and change these
-numbers by `enter` and `leave` (lua/_states.lua) alone. `MOVES` has the moves that there are; any other is a bug, and
-the test of the model on a real engine fails for it.
+An owner is no state either. When a session dies, or releases, its claims stay in `u` and `x`; the next acquire of the
+partition (acquire.lua) gives them the deadline 0, and the next `claim` puts them back into their queues. A claim of an
+owner that lives but hangs comes back when its deadline is over.
+
+Keys of the partition: `q` and `b` blocks of a queue or row, `u` what is delivered or retried, by token, `x` deadlines
+of claims, `r` when retries are due, `a` failed attempts, `at` what is scheduled, `l` commits that are not yet in the
+index on disk, `dead` dead letters. A row is a list of URLs beside a queue: the queue's name, `|`, and why they are
+there.
+
+`BOOKS` is what a URL adds to while it is in a state: `enter` adds it, `leave` takes it away. The scripts get the table
+from `lua()`, and change these numbers by these two (lua/_states.lua) alone. `MOVES` has the moves that there are; any
+other is a bug, and the test of the model on a real engine (tests/frontier/test_frontier_model.py) fails for it.
+
+A new state needs a row in BOOKS, its moves, and a place in PENDING or ENDED (tests compare all three); then its
+scripts, the test of each move (tests/frontier/test_frontier_moves.py), the sums of `crawler audit`, and a run of
+`scripts/make-reference` for the picture in the architecture page.
 """
 
 from enum import StrEnum
@@ -50,8 +66,8 @@ class Books(NamedTuple):
 
     place: str  # keys of the partition, see docs/internals/frontier-layout.md
     totals: tuple[str, ...] = ()  # of the partition
-    queue: tuple[str, ...] = ()  # of the record of its queue
-    seed: str = ""  # of the seed that it descends from, or of its run: added, done or dead
+    queue: tuple[str, ...] = ()  # of the record of its queue (not of a row beside it)
+    seed: str = ""  # of the seed that it descends from, or of its run: done or dead; `added` is counted as it comes in
     run: str = ""  # of its run, besides: a field of RunCounts
     begun: str = ""  # of the partition: how often a URL came into this state
     back: str = ""  # of the partition: how often a URL left it
@@ -73,15 +89,18 @@ BOOKS = {
     State.REFUSED: Books("nowhere", totals=("refused:",), queue=("refused:",), seed="done", run="refused"),
 }
 
-# Who moves a URL. `add` and `ack` are those of a link or a seed; scripts without a fence may be called by anybody.
+# Who moves a URL. `add` puts in links and seeds, `ack` the links of its own partition. Owners alone call claim, ack,
+# retry, dead_letter, refuse, defer and return_claims: these have a fence. The others belong to operators
+# (change_queues, purge, requeue_dead, discard_dead), to raised budgets (change_queues, admit_hosts), and to what a disk
+# or another crawl knows better (restate: a rebuild, a repair, seeds).
 MOVES: dict[tuple[State, State], tuple[str, ...]] = {
     (State.UNSEEN, State.QUEUED): ("add", "ack"),
     (State.UNSEEN, State.SCHEDULED): ("add", "ack"),
     (State.UNSEEN, State.DEFERRED): ("add", "ack"),  # by a rule or a budget
-    (State.UNSEEN, State.REFUSED): ("add", "ack", "restate"),  # of a run, where others are deferred
+    (State.UNSEEN, State.REFUSED): ("add", "ack", "restate"),  # add, ack: of a run, which defers nothing
     (State.UNSEEN, State.COMMITTED): ("restate",),
     (State.QUEUED, State.CLAIMED): ("claim",),
-    (State.QUEUED, State.ASIDE): ("return_claims",),  # beside a claim of its origin
+    (State.QUEUED, State.ASIDE): ("return_claims",),  # with a claim of its origin, which is silent
     (State.QUEUED, State.REFUSED): ("purge",),
     (State.QUEUED, State.COMMITTED): ("restate",),
     (State.SCHEDULED, State.QUEUED): ("claim",),  # its time has come
@@ -95,7 +114,7 @@ MOVES: dict[tuple[State, State], tuple[str, ...]] = {
     (State.CLAIMED, State.DEAD): ("dead_letter",),
     (State.CLAIMED, State.REFUSED): ("refuse", "defer"),
     (State.CLAIMED, State.DEFERRED): ("defer",),
-    (State.CLAIMED, State.QUEUED): ("return_claims", "claim", "defer"),  # claim: it has expired
+    (State.CLAIMED, State.QUEUED): ("return_claims", "claim", "defer"),  # defer: its queue is stopped
     (State.CLAIMED, State.ASIDE): ("return_claims",),
     (State.RETRYING, State.QUEUED): ("claim",),  # it is due
     (State.RETRYING, State.REFUSED): ("purge",),

@@ -15,7 +15,7 @@ from crawler.frontier.owner import Aside, Settlement
 from crawler.frontier.restore import DoneUrl, Restoring, SeenUrl
 from crawler.frontier.runs import Runs
 from crawler.frontier.scripts import NAMES, script
-from crawler.frontier.states import BOOKS, ENDED, MOVES, State
+from crawler.frontier.states import BOOKS, ENDED, MOVES, PENDING, State
 from crawler.model import Candidate, Claim
 from tests.frontier.door import HASH_KEY, Door, found
 from tests.frontier.raw import RawPartition, dump
@@ -260,6 +260,14 @@ class Walk:
         if (self.script, self.of) == ("return_claims", State.QUEUED):
             change["queue aside"] += 1  # the claim that is returned
         return change
+
+
+def test_each_state_but_unseen_has_books_and_is_pending_or_ended_and_can_be_reached() -> None:
+    assert {*BOOKS} == {*PENDING, *ENDED} == {*State} - {State.UNSEEN}
+    assert not {*PENDING} & {*ENDED}
+    assert {to for _, to in MOVES} == {*State}
+    assert {of for of, _ in MOVES} == {*State} - {State.REFUSED}, "nothing leads away from what is refused"
+    assert {name for scripts in MOVES.values() for name in scripts} <= {*NAMES}
 
 
 @pytest.mark.parametrize(("of", "to", "script"), WALK, ids=lambda value: str(value))
