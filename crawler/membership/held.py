@@ -110,10 +110,10 @@ class HeldPartitions:
         """Did the engine fall back, so lately that another session may still work on this partition by a lease that the
         engine no longer knows? Not if nobody else had it since we did: then the engine only forgot ours.
         """
-        if not self._rollbacks or partition in self._was_ours:
+        if not self._rollbacks:
             return False
         self._rollbacks = [one for one in self._rollbacks if self._clock_ms() - one[1] < within_ms]
-        return any(is_lost(partition) for is_lost, _ in self._rollbacks)
+        return partition not in self._was_ours and any(is_lost(partition) for is_lost, _ in self._rollbacks)
 
     def is_anothers(self, partition: int) -> None:
         """Another session has its lease."""
