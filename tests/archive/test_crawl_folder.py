@@ -219,7 +219,7 @@ def test_a_session_can_be_judged_from_another_folder_of_this_machine(tmp_path: P
 
 
 ELSEWHERE = (
-    "cli/setup.py",
+    "cli/init.py",
     "outputs/files.py",
     "engine/embedded.py",
     "testing/",

@@ -162,9 +162,9 @@ def test_an_evicted_instance_is_left_alone_and_the_others_finish_the_crawl(
 def test_a_terminal_that_goes_away_stops_all_in_order_and_the_same_command_resumes(
     programs: Nursery, tmp_path: Path
 ) -> None:
-    with small(30, delay_s=0.1) as site:
+    with small(30) as site:
         command = ("crawl", site.url(HOST), *AT_ONCE, "--dir", str(tmp_path / "c"), "-n", "2")
-        running = programs.crawler(*command)
+        running = programs.crawler(*command, "--delay", "0.5")  # so that it can't be done before it is stopped
         wait_for_requests(site, 4)
         running.process.send_signal(signal.SIGHUP)
         assert running.wait() == 10
