@@ -159,6 +159,7 @@ def test_an_evicted_instance_is_left_alone_and_the_others_finish_the_crawl(
 # --- the end of the supervisor ---
 
 
+@pytest.mark.skipif(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, reason="these tests run under nohup")
 def test_a_terminal_that_goes_away_stops_all_in_order_and_the_same_command_resumes(
     programs: Nursery, tmp_path: Path
 ) -> None:
