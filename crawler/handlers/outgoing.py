@@ -12,7 +12,7 @@ from crawler.rules.requests import check_header
 
 
 class OutgoingRequest:
-    """A request for a page. `headers` may be changed: what is added there is sent, and stands in no archive if it is
+    """A request for a page. `headers` may be changed: what is added there is sent, and is in no archive if it is
     Authorization or Cookie. `refuse` ends it.
     """
 

@@ -37,7 +37,6 @@ SESSIONS_MAX = 10_000  # in memory; the one that was used longest ago is forgott
 STORE_EVERY_S = 0.5  # a killed instance loses this much, and logs in again if that ended the session
 KEY_CHARS_MIN = 16
 NONCE_BYTES = 12
-KEPT_HEADERS = frozenset({b"set-cookie"})
 
 
 class NotEntitledError(Exception):

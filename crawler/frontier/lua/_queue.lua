@@ -4,8 +4,9 @@
 -- bytes, fetch_ms, and in the map s1, s3 ..., retries, dead, e:<failure>, refused:<reason>.
 -- Also in the map: domain, if it is not the queue's name; borrower and borrower_seen, while a slot is borrowed (see
 -- borrow_slot.lua): its mark, and when the owner first saw it (ms); waiter: the borrower that waits for a slot, or GRANTED
--- from a grant until the owner has had a turn; stop: why none of its URLs is handed out; free:<reason>: its URLs are not deferred again for this reason (see defer.lua); boost; users and turns
--- (see below); at: how many of its URLs are scheduled (see _scheduled.lua).
+-- from a grant until the owner has had a turn; stop: why none of its URLs is handed out; free:<reason>: its URLs are not
+-- deferred again for this reason (see defer.lua); boost; users and turns (see below); at: how many of its URLs are scheduled
+-- (see _scheduled.lua).
 -- The record of an idle queue is in a compact store instead (kind h).
 -- ready: zset of queues that have URLs and may be claimed from, by due time (ms on the partition clock). Queues with a boost
 -- (a nonzero integer) are in ready:<boost> instead, so that the highest is found at once. boosts: zset of these queues by
