@@ -157,7 +157,7 @@ class FrontierJudge:
             report.pending += tally.pending
             report.dead += tally.dead
             report.refused += tally.refused
-            report.deferred += tally.parks
+            report.deferred += tally.deferred
             await self._judge_partition(tally, committed.get(tally.partition, NOTHING_COMMITTED))
         is_short = not report.lacking
         if is_short and any(
@@ -225,7 +225,7 @@ def _why_known(link: Link) -> dict[str, Any]:
 
 def missing_of(t: Tally, urls: int) -> int:
     """URLs of a partition that were seen and are in no state, where `urls` of the crawl are known to be committed."""
-    return t.seen - (t.pending + t.parks + urls + t.run_pages + t.dead + t.refused)
+    return t.seen - (t.pending + t.deferred + urls + t.run_pages + t.dead + t.refused)
 
 
 def elsewhere(t: Tally, found: Committed) -> tuple[int, int]:
@@ -242,7 +242,7 @@ def disagreements(t: Tally, found: Committed, *, exactly: bool) -> Iterable[str]
         yield f"{t.added:,} URLs added{again}, {t.seen_counter:,} counted as seen, {t.seen:,} in the seen-set"
     if t.added - t.done != t.pending:
         yield f"{t.added - t.done:,} URLs pending by the counters, {t.pending:,} records of them"
-    if t.done != t.committed + t.dead_counter + t.refused + t.revived + t.deferred:
+    if t.done != t.committed + t.dead_counter + t.refused + t.revived + t.deferrals:
         back = f", {t.revived:,} put back" if t.revived else ""
         yield f"{t.done:,} URLs done: {t.committed:,} committed, {t.dead_counter:,} dead, {t.refused:,} refused{back}"
     if t.dead != t.dead_counter:

@@ -109,7 +109,7 @@ async def _all(crawl: OpenCrawl, arguments: argparse.Namespace) -> str:
     members = await alive(crawl)
     waiting, ahead = await waits_for(crawl, members), jobs_ahead(members)
     held = sum(m.held_pages for m in members), sum(m.held_links for m in members)
-    overrides, quota_reached = await crawl.operator.overrides(), await crawl.crawls.quota_reached()
+    overrides, budget_reached = await crawl.operator.overrides(), await crawl.crawls.budget_reached()
     is_paused, logins = overrides.is_paused, overrides.logins
     if arguments.json:
         counted = {"domains": found.domains, "in_flight": found.in_flight, "paused": is_paused}
@@ -122,7 +122,7 @@ async def _all(crawl: OpenCrawl, arguments: argparse.Namespace) -> str:
                 "ordering": msgspec.to_builtins(crawl.record.ordering),
                 "totals": totals_json(counts)
                 | counted
-                | {"full_nodes": full_nodes(members), "over_budget": over_budget(counts, quota_reached)},
+                | {"full_nodes": full_nodes(members), "over_budget": over_budget(counts, budget_reached)},
                 "losses": msgspec.to_builtins(losses),
                 "domains": [msgspec.to_builtins(d) for d in shown],
             }
@@ -139,7 +139,7 @@ async def _all(crawl: OpenCrawl, arguments: argparse.Namespace) -> str:
             waits_for=waiting,
             full_nodes=full_nodes(members),
             held=held,
-            quota_reached=quota_reached,
+            budget_reached=budget_reached,
             logins=logins_text(logins) if logins else "",
             one_shape=", ".join(filter(None, (m.one_shape for m in members))),
             jobs=list(jobs_notes(ahead, wall_s(), is_idle=not found.pending)),

@@ -203,7 +203,7 @@ def _described(crawl: OpenCrawl) -> SupervisorRecord:
 async def _why_ended(crawl: OpenCrawl) -> str:
     """Children end by themselves when nothing is left, or at a limit."""
     progress, limits = await crawl.inspect.progress(), crawl.settings.crawl
-    if progress.pending and await crawl.crawls.quota_reached():
+    if progress.pending and await crawl.crawls.budget_reached():
         return "budget"
     if limits.pages_max and progress.fetched >= limits.pages_max:
         return "pages"

@@ -41,18 +41,18 @@ from crawler.hosts.robots_cache import RobotsCache
 from crawler.hosts.robots_gate import RobotsGate
 from crawler.hosts.robots_reader import RobotsReader
 from crawler.hosts.sessions import Sessions, seal_of
-from crawler.instance.crawl_quota import QuotaAdmission
+from crawler.instance.crawl_budget import BudgetAdmission
 from crawler.instance.deferred_share import DeferredShare
 from crawler.instance.finish import FinishWatcher
 from crawler.instance.follow import SharedRecord
 from crawler.instance.overrides import OverrideFollower
-from crawler.instance.raised_quotas import RaisedQuotasWatcher
+from crawler.instance.raised_budgets import RaisedBudgetsWatcher
 from crawler.instance.rebalance import PartitionRebalance
 from crawler.instance.retelling import Retelling, all_told
 from crawler.instance.series import Sampler
 from crawler.instance.spiller import Spiller
 from crawler.instance.standstill import Standstill
-from crawler.instance.usage import QuotaUsage, RoomShare
+from crawler.instance.usage import BudgetUsage, RoomShare
 from crawler.instance.vitals import Vitals
 from crawler.jobs.runs import JobStore, always
 from crawler.membership.crashes import CrashReporter
@@ -286,8 +286,8 @@ class Parts:
     # The steps, from the ack back to the claim.
 
     @cached_property
-    def admission(self) -> QuotaAdmission:
-        return QuotaAdmission(
+    def admission(self) -> BudgetAdmission:
+        return BudgetAdmission(
             self.settings.budget.crawl_urls, DeferredShare(self.crawl.operator.deferred_urls, self.partitions)
         )
 
@@ -461,15 +461,15 @@ class Parts:
         )  # fmt: skip
 
     @cached_property
-    def usage(self) -> QuotaUsage:
-        return QuotaUsage(
+    def usage(self) -> BudgetUsage:
+        return BudgetUsage(
             self.crawl.stats, self.crawl.crawls, self.admission, self.work, self.settings,
             sharers=lambda: self.peers.taking, pause=self.until_over,
         )  # fmt: skip
 
     @cached_property
-    def budgets(self) -> RaisedQuotasWatcher:
-        return RaisedQuotasWatcher(
+    def budgets(self) -> RaisedBudgetsWatcher:
+        return RaisedBudgetsWatcher(
             self.frontier, self.crawl.operator.deferred_urls, self.work.held, self.settings.budget,
             allow_private=self.settings.fetch.allow_private, wake=self.work.due.hint, pause=self.until_over,
         )  # fmt: skip

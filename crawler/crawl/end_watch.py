@@ -6,7 +6,7 @@ import msgspec
 
 from crawler.crawl.runs import JobRunner
 from crawler.instance.finish import BUSY_PAUSE_S, FinishWatcher
-from crawler.instance.usage import QuotaUsage
+from crawler.instance.usage import BudgetUsage
 from crawler.membership.ownership import Ownership
 from crawler.membership.peers import Peers
 from crawler.runtime.tasks import StopSignal
@@ -25,7 +25,7 @@ class EndWatch(msgspec.Struct, frozen=True, kw_only=True):
     work: Work
     committer: Committer
     jobs: JobRunner
-    usage: QuotaUsage
+    usage: BudgetUsage
     peers: Peers
     ownership: Ownership
 

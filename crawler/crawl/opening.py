@@ -43,7 +43,7 @@ from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases
 from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.members import Member, Members
-from crawler.frontier.messages import AddQuota
+from crawler.frontier.messages import AddBudget
 from crawler.frontier.operator import OperatorCommands
 from crawler.frontier.operator_log import OperatorLog
 from crawler.frontier.owner import Frontier
@@ -121,11 +121,11 @@ class EngineCrawl(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def frontier(self) -> Frontier:
         settings, budget = self.settings, self.settings.budget
-        quota = AddQuota(urls=budget.urls, hosts=budget.hosts)
         return Frontier(
             self.engine, self.keys, session=self.session, hash_key=self.record.hash_key, run=self.record.run,
             default_delay_ms=int(settings.politeness.delay_s * 1000),
-            is_limited=is_limited(self.record.scope, budget, settings.sites), add_quota=quota,
+            is_limited=is_limited(self.record.scope, budget, settings.sites),
+            add_budget=AddBudget(urls=budget.urls, hosts=budget.hosts),
         )  # fmt: skip
 
     @cached_property

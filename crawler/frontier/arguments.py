@@ -48,7 +48,7 @@ class ActivityItem(NamedTuple):
     error: str = ""  # the reason of the last failure
 
 
-class AddQuotaArgs(NamedTuple):
+class AddBudgetArgs(NamedTuple):
     """How much may be added; 0: no limit."""
 
     urls: int
@@ -62,7 +62,7 @@ class AddArgs(NamedTuple):
     hints: str
     session: str
     is_limited: int
-    quota: bytes  # packed AddQuotaArgs
+    budget: bytes  # packed AddBudgetArgs
     hash_key: str
     user: str = ""
 
@@ -110,7 +110,7 @@ class AckArgs(NamedTuple):
     run: int | str
     default_delay_ms: int
     is_limited: int
-    quota: bytes  # packed AddQuotaArgs
+    budget: bytes  # packed AddBudgetArgs
     user: str = ""  # of the out-links
 
 
@@ -437,7 +437,7 @@ class JobChange(NamedTuple):
 SCHEMAS: dict[str, Any] = {
     schema.__name__: schema
     for schema in (
-        FenceArgs, DrainArgs, ActivityHead, ActivityItem, AddQuotaArgs, AddArgs, UrlItem, ClaimArgs, AckArgs, AckItem,
+        FenceArgs, DrainArgs, ActivityHead, ActivityItem, AddBudgetArgs, AddArgs, UrlItem, ClaimArgs, AckArgs, AckItem,
         RetryArgs, DeadLetterArgs, RefuseArgs, DeferArgs, ReturnItem, RestateArgs, RestateItem, BookArgs, JobChange,
         RunCounts, AcquireArgs, SpillArgs, UnspillArgs, OrderArgs, QueueOrder, AdmitArgs, HostUrl, PurgeArgs,
         PurgeItem, DiscardArgs, LetterItem, CountItemsArgs, CountItem, BorrowArgs, ReturnSlotArgs, TouchArgs,

@@ -24,7 +24,7 @@ STATES_MAX = 256  # URLs per call: well below a millisecond of the engine
 # Reasons that count links that never became URLs of the crawl; all others end a URL.
 _NEVER_ADDED = frozenset({RefusalReason.SCOPE, RefusalReason.DEPTH, RefusalReason.REDIRECTS, RefusalReason.RUN_URLS})
 # At least one of these counters of a partition changes whenever a URL is added, ends, or moves.
-MOVING = (b"added", b"done", b"dead", b"parked", b"released", b"request", b"moves", b"dropped")
+MOVING = (b"added", b"done", b"dead", b"deferrals", b"released", b"request", b"moves", b"dropped")
 SEEN = b"seen"  # and the run: the counter of its seen-set
 
 
@@ -59,9 +59,9 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     dead_counter: int
     dead: int  # dead letters
     revived: int  # done once, and then put back from a dead letter: they count as added again
-    deferred: int  # how often a URL was deferred, which counts as done
+    deferrals: int  # how often a URL was deferred, which counts as done
     released: int  # how often a URL was released, which counts as added again
-    parks: int  # URLs that are deferred now
+    deferred: int  # URLs that are deferred now
     refused: int  # URLs ended as refused; links that were never added are not among them
     log_entries: int
     runs: tuple[str, ...]  # of jobs, with URLs seen
@@ -123,8 +123,8 @@ class BulkLookup:
         buckets = [(run.decode(), n) for run in sets for n in ("split", *range(int(before.get(b"buckets" + run, 1))))]
         sizes = await self._engine.commands([("SCARD", key(f"s{run}:{n}")) for run, n in buckets])
         pending = await self._pending.count(partition)
-        dead, log_entries, parks, flat = await self._engine.commands(
-            [("HLEN", key("dead")), ("HLEN", key("l")), ("HGETALL", key("parks")), ("HGETALL", meta)]
+        dead, log_entries, deferred, flat = await self._engine.commands(
+            [("HLEN", key("dead")), ("HLEN", key("l")), ("HGETALL", key("deferred")), ("HGETALL", meta)]
         )
         after = dict(pairs_of(flat))
         moving = {*MOVING, *(name for name in (*before, *after) if name.startswith((SEEN, b"buckets")))}
@@ -142,9 +142,9 @@ class BulkLookup:
             dead_counter=counters.get("dead", 0),
             dead=dead,
             revived=counters.get("revived", 0),
-            deferred=counters.get("parked", 0),
+            deferrals=counters.get("deferrals", 0),
             released=counters.get("released", 0),
-            parks=sum(int(n) for _, n in pairs_of(parks)),
+            deferred=sum(int(n) for _, n in pairs_of(deferred)),
             refused=sum(counters[name] for name in ended),
             log_entries=log_entries,
             runs=tuple(run.decode() for run in sets if name_of(run.decode())),

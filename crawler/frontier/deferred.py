@@ -1,4 +1,4 @@
-"""Deferred URLs and stopped queues: reads and changes for operators and quotas.
+"""Deferred URLs and stopped queues: reads and changes for operators and budgets.
 
 Every call is atomic and may be repeated at any time, also while the crawl runs; none needs a lease.
 """
@@ -135,11 +135,11 @@ class DeferredUrls:
         return released
 
     async def hosts(self, partition: int, domains: Sequence[str]) -> list[int]:
-        """How many hosts of each domain a quota of hosts admitted. Raises EngineError."""
+        """How many hosts of each domain a budget of hosts admitted. Raises EngineError."""
         return [int(n or 0) for n in await self._look(partition, domains)]
 
     async def hosts_taken(self, partition: int, domain: str, labels: Sequence[str]) -> set[str]:
-        """Which of these hosts of a domain, by label ("@": itself), a quota admitted. Raises EngineError."""
+        """Which of these hosts of a domain, by label ("@": itself), a budget admitted. Raises EngineError."""
         answers = await self._look(partition, [f"{domain} {label}" for label in labels])
         return {label for label, answer in zip(labels, answers, strict=True) if answer}
 
@@ -152,7 +152,7 @@ class DeferredUrls:
     async def admit(
         self, partition: int, queue: str, domain: str, hosts_max: int, urls: Sequence[tuple[str, str, str]]
     ) -> int:
-        """Release those deferred (block, member, host) whose hosts the quota of their domain admits; how many.
+        """Release those deferred (block, member, host) whose hosts the budget of their domain admits; how many.
 
         Raises EngineError.
         """
@@ -167,17 +167,17 @@ class DeferredUrls:
     async def deferred(self) -> list[DeferredRow]:
         """All deferred URLs, by queue and reason. Raises EngineError."""
         raw = await self._frontier.engine.commands(
-            [("HGETALL", self._key(p, "parks")) for p in range(self._partitions)]
+            [("HGETALL", self._key(p, "deferred")) for p in range(self._partitions)]
         )
         return [one for partition, flat in enumerate(raw) for one in _deferred(partition, flat)]
 
     async def of_partition(self, partition: int) -> list[DeferredRow]:
         """The deferred URLs of one partition. Raises EngineError."""
-        return _deferred(partition, await self._frontier.engine.command("HGETALL", self._key(partition, "parks")))
+        return _deferred(partition, await self._frontier.engine.command("HGETALL", self._key(partition, "deferred")))
 
     async def of_queue(self, partition: int, queue: str) -> list[DeferredRow]:
         """The deferred URLs of one queue. Raises EngineError."""
-        cursor, key, found = -1, self._key(partition, "parks"), list[DeferredRow]()
+        cursor, key, found = -1, self._key(partition, "deferred"), list[DeferredRow]()
         while cursor:
             reply = await self._frontier.engine.command(
                 "HSCAN", key, max(cursor, 0), "MATCH", f"{_literally(queue)}|*", "COUNT", 1000
@@ -188,12 +188,12 @@ class DeferredUrls:
 
     async def survey(self, partitions: Sequence[int]) -> list[tuple[int, dict[str, str], list[DeferredRow]]]:
         """(partition, stopped queues, deferred URLs) of each partition that has any. Raises EngineError."""
-        engine, names = self._frontier.engine, ("stops", "parks")
+        engine, names = self._frontier.engine, ("stops", "deferred")
         there = await engine.commands([("EXISTS", *(self._key(p, name) for name in names)) for p in partitions])
         some = [p for p, n in zip(partitions, there, strict=True) if n]  # few have: most are answered in one number
         raw = await engine.commands([("HGETALL", self._key(p, name)) for p in some for name in names])
         both = zip(some, raw[::2], raw[1::2], strict=True)
-        return [(p, _stops(stops), _deferred(p, parks)) for p, stops, parks in both if stops or parks]
+        return [(p, _stops(stops), _deferred(p, rows)) for p, stops, rows in both if stops or rows]
 
     async def records(self, partition: int, queues: Sequence[str]) -> dict[str, dict[str, Any]]:
         """What the engine keeps of queues: nothing of one that it does not know."""

@@ -6,7 +6,7 @@ one slot. The scripts build further keys from the meta key's prefix (lua/_partit
 
 from functools import lru_cache
 
-LAYOUT = 8  # version of what is stored under these keys; another one is refused
+LAYOUT = 9  # version of what is stored under these keys; another one is refused
 
 
 CRAWLS = "crawler:crawls"  # the set of all crawls of the engine, by name; the one key that belongs to no crawl
@@ -25,11 +25,11 @@ class Keys:
         self.evicted = f"{{{crawl}}}:evicted"
         self.takeovers = f"{{{crawl}}}:takeovers"
         self.pins = f"{{{crawl}}}:pins"
-        self.overrides = f"{{{crawl}}}:orders"
-        self.operator_log = f"{{{crawl}}}:oplog"
+        self.overrides = f"{{{crawl}}}:overrides"
+        self.operator_log = f"{{{crawl}}}:operator_log"
         self.api_tokens = f"{{{crawl}}}:tokens"
         self.api_answers = f"{{{crawl}}}:answers"
-        self.supervisors = f"{{{crawl}}}:fleets"
+        self.supervisors = f"{{{crawl}}}:supervisors"
         self.wanted = f"{{{crawl}}}:wanted"
         self.scope = f"{{{crawl}}}:scope"
         self.seeds = f"{{{crawl}}}:seeds:"  # prefix; number of the seed // 256 follows

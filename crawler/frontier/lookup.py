@@ -129,7 +129,7 @@ class UrlLookup:
 
     async def _deferred(self, c: Candidate) -> str:
         """The reason of the row that a deferred URL is in, or ""."""
-        key = self._keys.of(c.partition, "parks")
+        key = self._keys.of(c.partition, "deferred")
         for row in await self._engine.command("HKEYS", key):
             queue, _, reason = row.decode().partition("|")
             if queue == c.queue and await self._pending.place(c.partition, queue, c.url, reason, now_s=c.found_at):

@@ -1,4 +1,4 @@
-"""Quotas that the partition scripts take, and their replies in the form for callers of the frontier."""
+"""Budgets that the partition scripts take, and their replies in the form for callers of the frontier."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -194,7 +194,7 @@ def with_depths(reply: ClaimReply, depths: Mapping[str, int]) -> ClaimReply:
     return replace(reply, batches=batches)
 
 
-class FetchQuota(msgspec.Struct, frozen=True, kw_only=True):
+class FetchBudget(msgspec.Struct, frozen=True, kw_only=True):
     """Limits on what is fetched of a queue; 0 is no limit. URLs beyond them are deferred."""
 
     pages: int = 0
@@ -202,7 +202,7 @@ class FetchQuota(msgspec.Struct, frozen=True, kw_only=True):
     depth: int = 0
 
 
-class AddQuota(msgspec.Struct, frozen=True, kw_only=True):
+class AddBudget(msgspec.Struct, frozen=True, kw_only=True):
     """Limits on what is admitted when URLs are added; 0 is no limit. URLs beyond them are deferred.
 
     `urls` of a queue; `hosts` of a domain.
@@ -212,8 +212,8 @@ class AddQuota(msgspec.Struct, frozen=True, kw_only=True):
     hosts: int = 0
 
 
-class QuotaReached(msgspec.Struct, frozen=True, kw_only=True):
-    """A used-up quota of the whole crawl: no URL is handed out while this is stored in the engine.
+class BudgetReached(msgspec.Struct, frozen=True, kw_only=True):
+    """A used-up budget of the whole crawl: no URL is handed out while this is stored in the engine.
 
     Instances follow it among themselves, because a script sees only one partition.
     """

@@ -91,7 +91,7 @@ class OverrideStore:
     async def read(self) -> Overrides:
         """All overrides; the version is read first, so it is never too new."""
         version, raw = await self._engine.commands(
-            [("HGET", self._keys.crawl, "orders"), ("HGETALL", self._keys.overrides)]
+            [("HGET", self._keys.crawl, "overrides"), ("HGETALL", self._keys.overrides)]
         )
         found: dict[str, dict[str, int]] = {kind: {} for kind in OverrideKind}
         weights: dict[str, float] = {}
@@ -125,7 +125,7 @@ class OverrideStore:
             [
                 ("HGET", self._keys.overrides, _name(kind, domain)),
                 ("HSET", self._keys.overrides, _name(kind, domain), value),
-                ("HINCRBY", self._keys.crawl, "orders", 1),
+                ("HINCRBY", self._keys.crawl, "overrides", 1),
             ]
         )
         return before is None or float(before) != value
@@ -147,7 +147,7 @@ class OverrideStore:
     async def cancel(self, kind: OverrideKind, domain: str) -> bool:
         """Remove an override; False when there was none."""
         gone, _ = await self._engine.commands(
-            [("HDEL", self._keys.overrides, _name(kind, domain)), ("HINCRBY", self._keys.crawl, "orders", 1)]
+            [("HDEL", self._keys.overrides, _name(kind, domain)), ("HINCRBY", self._keys.crawl, "overrides", 1)]
         )
         return bool(gone)
 
@@ -156,7 +156,7 @@ def _name(kind: OverrideKind, domain: str) -> str:
     return f"{kind} {domain}"
 
 
-BY_OPERATOR = (PAUSED, BLOCKED)  # reasons of stops that an operator may end; quotas have others
+BY_OPERATOR = (PAUSED, BLOCKED)  # reasons of stops that an operator may end; budgets have others
 PURGE_MAX = 128  # URLs a call: a block
 LOOKS_MAX = 5  # at a partition, while URLs move
 QUEUE = ""  # in place of a row's reason: the queue's own blocks
@@ -263,7 +263,7 @@ class OperatorCommands:
     async def release(self, domain: str = "", reason: str = "", urls_max: int = 0) -> int:
         """Release at most `urls_max` (0: all) deferred URLs, of one domain and reason or of all; how many.
 
-        Queues that a quota stopped are started. Blocked and paused ones stay so.
+        Queues that a budget stopped are started. Blocked and paused ones stay so.
         """
         partitions = [self.partition_of(domain)] if domain else range(self._partitions)
         left = urls_max or sys.maxsize
@@ -295,8 +295,8 @@ class OperatorCommands:
             return [domain]
         partition = self.partition_of(domain)
         names = await PendingUrls(self._frontier.engine, self._frontier.keys).queues(partition)
-        parks = await self.deferred_urls.of_partition(partition)
-        names |= {*(await self.deferred_urls.stops(partition)), *(p.queue for p in parks)}
+        rows = await self.deferred_urls.of_partition(partition)
+        names |= {*(await self.deferred_urls.stops(partition)), *(p.queue for p in rows)}
         return sorted({queue for queue in names if self._domain_of(queue) == domain} | {domain})
 
     async def overrides(self) -> Overrides:

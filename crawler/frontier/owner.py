@@ -17,7 +17,7 @@ from crawler.frontier.arguments import (
     AckArgs,
     AckItem,
     AddArgs,
-    AddQuotaArgs,
+    AddBudgetArgs,
     BookArgs,
     ClaimArgs,
     CrashArgs,
@@ -41,10 +41,10 @@ from crawler.frontier.codec import (
 from crawler.frontier.keys import Keys
 from crawler.frontier.messages import (
     AckReply,
-    AddQuota,
+    AddBudget,
     AddReply,
     ClaimReply,
-    FetchQuota,
+    FetchBudget,
     ack_replies,
     claim_reply,
     joined,
@@ -69,7 +69,7 @@ WRITTEN_PAUSE_S = 0.05  # an fsync of the engine takes about as long
 FIRST = 0, 0, "WITHSCORES"
 # Keys of a partition that exist if something is to be claimed, and how they are read: queues, users, scheduled URLs.
 AWAKE_KINDS = (("ready", "ZRANGE", FIRST), ("users", "EXISTS", ()), ("at", "ZRANGE", FIRST))
-NO_BUDGET, NO_LIMIT = FetchQuota(), AddQuota()
+NO_BUDGET, NO_LIMIT = FetchBudget(), AddBudget()
 NOTHING: Mapping[int, bytes] = {}
 
 
@@ -94,7 +94,7 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     out_max: int
     lead_ms: int = 0
     at_s: float = 0.0
-    budget: FetchQuota = NO_BUDGET
+    budget: FetchBudget = NO_BUDGET
     weights: Mapping[str, float] = {}  # of users; 1 for all others
     probe_ms: int = 60_000  # until the next probe of a silent origin, if nothing is heard of this one
     own_max: int = 2**31  # at most so many that are not of a run
@@ -162,7 +162,7 @@ class Frontier:
         run: int,
         default_delay_ms: int,
         is_limited: bool = False,
-        add_quota: AddQuota = NO_LIMIT,
+        add_budget: AddBudget = NO_LIMIT,
     ) -> None:
         self.engine, self.keys = engine, keys
         self.session, self.run = session, run
@@ -170,7 +170,7 @@ class Frontier:
         self._hash_key = hash_key.hex()
         self.default_delay_ms = default_delay_ms
         self.is_limited = is_limited
-        self.add_quota = add_quota
+        self.add_budget = add_budget
         self._gathered = Gathering(engine)
         self.note_told: Callable[[Iterable[tuple[int, AddArgs]]], None] | None = None  # before calls of `add` are sent
 
@@ -233,14 +233,14 @@ class Frontier:
         """Those of each, one after another."""
         return [value for candidate in candidates for value in item_of(candidate)]
 
-    def _add_quota(self) -> bytes:
-        i = self.add_quota
-        return pack(AddQuotaArgs(i.urls, i.hosts))
+    def _add_budget(self) -> bytes:
+        i = self.add_budget
+        return pack(AddBudgetArgs(i.urls, i.hosts))
 
     def _call_add(self, partition: int, run: str, user: str, items: list[Any], session: str) -> Call:
         args = AddArgs(
             run=run or self.run, default_delay_ms=self.default_delay_ms, urls=pack(items), hints=self.keys.hints,
-            session=session, is_limited=self._limits(run), quota=self._add_quota(), hash_key=self._hash_key,
+            session=session, is_limited=self._limits(run), budget=self._add_budget(), hash_key=self._hash_key,
             user=user,
         )  # fmt: skip
         return Call("add", (self.keys.meta(partition),), args)
@@ -298,7 +298,7 @@ class Frontier:
             for some in _bounded(acks, numbers):
                 args = AckArgs(
                     session=fence.session, epoch=fence.epoch, now_ms=fence.now_ms, run=run or self.run,
-                    default_delay_ms=self.default_delay_ms, is_limited=self._limits(run), quota=self._add_quota(),
+                    default_delay_ms=self.default_delay_ms, is_limited=self._limits(run), budget=self._add_budget(),
                     user=user,
                 )  # fmt: skip
                 items = (self.pack_ack(acks[i]) for i in some)

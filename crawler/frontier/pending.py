@@ -87,7 +87,7 @@ class PendingUrls:
 
     async def deferred(self, partition: int) -> AsyncIterator[list[Found]]:
         """All deferred URLs of a partition, in rows and in stopped queues."""
-        names = [n.decode() for n in await self._engine.command("HKEYS", self._keys.of(partition, "parks"))]
+        names = [n.decode() for n in await self._engine.command("HKEYS", self._keys.of(partition, "deferred"))]
         stops = deferring(await self._engine.command("HGETALL", self._keys.of(partition, "stops")))
         stopped = sorted({name.partition("|")[0] for name in names} & stops.keys())
         whole = await self.with_users(partition, [queue for queue in stopped if stops[queue] not in BUDGETS])

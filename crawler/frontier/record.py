@@ -13,7 +13,7 @@ from crawler.errors import ConflictError, EngineFull
 from crawler.frontier.arguments import ReplaceArgs
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.keys import CRAWLS, LAYOUT, Keys
-from crawler.frontier.messages import QuotaReached
+from crawler.frontier.messages import BudgetReached
 from crawler.model import LINK_RULES
 from crawler.rules.places import HASH_KEY_BYTES, Fingerprints
 from crawler.settings import OrderSettings, ScopeSettings, Settings
@@ -342,7 +342,7 @@ class Crawls:
         Raises ConflictError when it has moved, was wiped or recreated: an empty engine looks like a finished crawl.
         """
         version, overrides, jobs, raw = await self._engine.command(
-            "HMGET", self.keys.crawl, "version", "orders", "jobs", "record"
+            "HMGET", self.keys.crawl, "version", "overrides", "jobs", "record"
         )
         if raw is None or msgspec.json.decode(raw).get("begun_at") != record.begun_at:
             if raw is not None and (mark := mark_in(raw)):
@@ -411,17 +411,17 @@ class Crawls:
             raise self._lost()
         return msgspec.structs.replace(record, version=version), roots
 
-    async def quota_reached(self) -> QuotaReached | None:
-        """The quota of the whole crawl that is used up, or None."""
-        raw = await self._engine.command("HGET", self.keys.crawl, "spent")
-        return msgspec.json.decode(raw, type=QuotaReached) if raw else None
+    async def budget_reached(self) -> BudgetReached | None:
+        """The budget of the whole crawl that is used up, or None."""
+        raw = await self._engine.command("HGET", self.keys.crawl, "budget_reached")
+        return msgspec.json.decode(raw, type=BudgetReached) if raw else None
 
-    async def note_quota_reached(self, quota_reached: QuotaReached | None) -> None:
-        """Store the used-up quota; None deletes it."""
-        if quota_reached is None:
-            await self._engine.command("HDEL", self.keys.crawl, "spent")
+    async def note_budget_reached(self, budget_reached: BudgetReached | None) -> None:
+        """Store the used-up budget; None deletes it."""
+        if budget_reached is None:
+            await self._engine.command("HDEL", self.keys.crawl, "budget_reached")
         else:
-            await self._engine.command("HSET", self.keys.crawl, "spent", encoded(quota_reached))
+            await self._engine.command("HSET", self.keys.crawl, "budget_reached", encoded(budget_reached))
 
     async def counts(self, partitions: int) -> list[PartitionCount]:
         """The counts of every partition; not a snapshot (see rules/membership.py)."""

@@ -110,7 +110,7 @@ class Spilling:
 
         Rows of deferred URLs come before all others: nobody waits for them.
         """
-        asked = [(p, name) for name in ("long:parked", "long") for p in partitions]
+        asked = [(p, name) for name in ("long:deferred", "long") for p in partitions]
         commands = [("ZREVRANGE", self._keys.of(*one), 0, LONGEST_MAX - 1, "WITHSCORES") for one in asked]
         rows = await self._engine.commands(commands)
         found = [

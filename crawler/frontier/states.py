@@ -80,7 +80,7 @@ BOOKS = {
     State.CLAIMED: Books("u and x by its token", queue=("out",)),
     State.RETRYING: Books("u and r by its token, a by its fingerprint", queue=("retrying",)),
     State.DEFERRED: Books(
-        "q:QUEUE|REASON, b:QUEUE|REASON:ID or a spill file", totals=("deferred:",), begun="parked", back="released"
+        "q:QUEUE|REASON, b:QUEUE|REASON:ID or a spill file", totals=("deferred:",), begun="deferrals", back="released"
     ),
     State.COMMITTED: Books("l by its fingerprint, then the index on disk", seed="done", back="revived"),
     State.DEAD: Books(

@@ -18,8 +18,8 @@ from crawler.frontier.deferred import PAUSED
 from crawler.frontier.keys import Keys
 
 TOTAL_FIELDS = (
-    "added", "done", "spilled", "spilled_parked", "bytes", "retries", "dead", "expired", "parked", "released", "beyond",
-    "revived", "s0", "s1", "s2", "s3", "s4", "s5", "items", "items_invalid", "unchanged", "scheduled",
+    "added", "done", "spilled", "spilled_deferred", "bytes", "retries", "dead", "expired", "deferrals", "released",
+    "beyond", "revived", "s0", "s1", "s2", "s3", "s4", "s5", "items", "items_invalid", "unchanged", "scheduled",
     "run_fetched", "run_bytes", "run_urls",
 )  # fmt: skip
 READ_MAX = 256  # queues that one call reads
@@ -58,7 +58,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     expired: int = 0
     deferred: int = 0  # now
     spilled_deferred: int = 0  # deferred ones that are in files
-    beyond: int = 0  # deferred by the crawl's quota of URLs
+    beyond: int = 0  # deferred by the crawl's budget of URLs
     taken_in: int = 0  # URLs that were found and are not deferred
     run_fetched: int = 0  # by runs of jobs; the next two, too
     run_bytes: int = 0
@@ -163,9 +163,9 @@ class Stats:
             added=sums["added"], done=sums["done"], spilled=sums["spilled"], bytes=sums["bytes"],
             scheduled=sums["scheduled"], first_visible_at=await first_visible_at(self._engine, self._keys, holders),
             retries=sums["retries"], dead=sums["dead"],
-            expired=sums["expired"], deferred=sums["parked"] - sums["released"],
-            spilled_deferred=sums["spilled_parked"], beyond=sums["beyond"],
-            taken_in=sums["added"] - sums["revived"] - sums["parked"],
+            expired=sums["expired"], deferred=sums["deferrals"] - sums["released"],
+            spilled_deferred=sums["spilled_deferred"], beyond=sums["beyond"],
+            taken_in=sums["added"] - sums["revived"] - sums["deferrals"],
             run_fetched=sums["run_fetched"], run_bytes=sums["run_bytes"], run_urls=sums["run_urls"],
             items=sums["items"], items_invalid=sums["items_invalid"], unchanged=sums[UNCHANGED], sitemaps=sums["s0"],
             fetched=sum(_by(sums, "s").values()), status=_by(sums, "s"),
@@ -189,7 +189,7 @@ class Stats:
         looks = [
             ("HRANDFIELD", self._keys.of(where[name], "dead"), LOOKED_AT, "WITHVALUES")
             if name.startswith(DEAD)
-            else ("HRANDFIELD", self._keys.of(where[name], "parks"), LOOKED_AT)
+            else ("HRANDFIELD", self._keys.of(where[name], "deferred"), LOOKED_AT)
             for name in missing
         ]
         for name, some in zip(missing, await self._engine.commands(looks), strict=True):

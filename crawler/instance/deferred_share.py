@@ -1,4 +1,4 @@
-"""Distributes the room in a crawl's quota of URLs over the deferred rows.
+"""Distributes the room in a crawl's budget of URLs over the deferred rows.
 
 Each owner releases the shares of its partitions. All instances compute the same shares from the same rows, so
 together they release no more than there is room for.

@@ -1,6 +1,6 @@
 """Stands still while a backup is made: claims nothing, ends what is open, and leaves nothing that the engine lacks.
 
-What an instance does by the clock (samples, triggers of jobs, released quotas, files of URLs) asks `Standstill.is_over`
+What an instance does by the clock (samples, triggers of jobs, raised budgets, files of URLs) asks `Standstill.is_over`
 first. Ownership moves nothing meanwhile. That nothing has changed is proven by the backup itself, which compares.
 """
 

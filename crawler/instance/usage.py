@@ -1,7 +1,7 @@
-"""Usage of the crawl's quotas and limits: every instance sums it up twice a second. Quotas are not for runs of jobs.
+"""Usage of the crawl's budgets and limits: every instance sums it up twice a second. Budgets are not for runs of jobs.
 
-No script sees more than one partition, so all instances together may exceed a quota by what is in flight
-(docs/internals/decisions/quotas.md).
+No script sees more than one partition, so all instances together may exceed a budget by what is in flight
+(docs/internals/decisions/budgets.md).
 """
 
 import asyncio
@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from crawler.errors import EngineError
-from crawler.frontier.messages import QuotaReached
+from crawler.frontier.messages import BudgetReached
 from crawler.frontier.record import Crawls
 from crawler.frontier.stats import Stats, Totals
-from crawler.instance.crawl_quota import QuotaAdmission
+from crawler.instance.crawl_budget import BudgetAdmission
 from crawler.membership.peers import Peers
 from crawler.rules.remaining import share_of
 from crawler.runtime.clocks import monotonic_ms, wall_s
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 SHARE_VALID_MS = 200
 COUNT_EVERY_S = 0.5
 POLL_S = 0.05
-# An owner that began without quotas, and without deferred URLs, does not count: then others release for it.
+# An owner that began without budgets, and without deferred URLs, does not count: then others release for it.
 UNRELEASED_MS = 5_000
 
 
@@ -59,7 +59,7 @@ class RoomShare(msgspec.Struct, frozen=True):
         return share_of(room, peers.taking, self.session, counted_s=counted_s, now_s=wall_s())
 
 
-class QuotaUsage:
+class BudgetUsage:
     """Updates what `counters` knows of other instances, and notices when the crawl's limits are reached.
 
     `is_needed`: is there a limit, or may deferred URLs be released? `limit`: "" until one is reached, "pages" for that
@@ -70,7 +70,7 @@ class QuotaUsage:
         self,
         stats: Stats,
         crawls: Crawls,
-        admission: QuotaAdmission,
+        admission: BudgetAdmission,
         work: Work,
         settings: Settings,
         *,
@@ -99,11 +99,11 @@ class QuotaUsage:
         return {"crawl:pages": self._budget.crawl_pages, "crawl:bytes": self._budget.crawl_bytes}
 
     async def prepare(self) -> None:
-        """Count before anything is claimed; a raised quota is no longer used up. Raises EngineError."""
+        """Count before anything is claimed; a raised budget is no longer used up. Raises EngineError."""
         await self.count()
         self.is_needed = self.is_needed or self._urls.deferred > 0
         if self.limit != "budget":
-            await self._crawls.note_quota_reached(None)
+            await self._crawls.note_budget_reached(None)
 
     async def run(self) -> None:
         """Count and release until cancelled."""
@@ -163,7 +163,7 @@ class QuotaUsage:
         used = {"crawl:pages": totals.own_fetched, "crawl:bytes": totals.own_bytes}
         for reason, budget in self._crawl_budgets.items():
             if 0 < budget <= used[reason]:
-                await self._crawls.note_quota_reached(QuotaReached(reason=reason, budget=budget))
+                await self._crawls.note_budget_reached(BudgetReached(reason=reason, budget=budget))
                 return "budget"
         return "pages" if 0 < self._pages_max <= totals.fetched else ""
 

@@ -1,4 +1,4 @@
-"""The router: turns URLs into candidates by scope, depth, score, partition, traps and quotas."""
+"""The router: turns URLs into candidates by scope, depth, score, partition, traps and budgets."""
 
 import copy
 from collections import Counter
@@ -34,8 +34,8 @@ BEHIND = 16.0  # of sitemaps and their entries: links of pages come first, as if
 class Router:
     """Turns URLs into candidates by the crawl's shared rules, and by trap rules where there are any.
 
-    URLs that are too far from a seed are deferred by the `budget`, and so are those that the crawl's quota of URLs does
-    not admit (`admits_urls`, called for each URL). `sites`: sites with a depth limit or a priority of their own.
+    URLs that are too far from a seed are deferred by the `budget`, and so are those that the crawl's budget of URLs
+    does not admit (`admits_urls`, called for each URL). `sites`: sites with a depth limit or a priority of their own.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class Router:
         return found if found.deferred or self._admits_urls() else replace(found, deferred=CRAWL_URLS)
 
     def _trapped(self, claim: Claim, found: Candidate, learned: TrapState, digest: str) -> Candidate:
-        """Apply the depth quota and the trap rules. The state is that of the page's own domain only: links to other
+        """Apply the depth budget and the trap rules. The state is that of the page's own domain only: links to other
         domains are judged by their URLs alone.
         """
         if not is_within(found.depth, self._budget.depth):

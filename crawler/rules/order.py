@@ -1,4 +1,4 @@
-"""Which URLs go first and how many: priorities, turns of users, quotas, links to other domains. Pure."""
+"""Which URLs go first and how many: priorities, turns of users, budgets, links to other domains. Pure."""
 
 from math import exp2, log2
 

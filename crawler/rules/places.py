@@ -1,6 +1,6 @@
 """What a URL is and where it belongs: registrable domain, session ids, fingerprint, partition. Pure.
 
-Registrable domains are the unit of sharding, quotas and statistics. They follow the Public Suffix List with its
+Registrable domains are the unit of sharding, budgets and statistics. They follow the Public Suffix List with its
 private section (a.github.io and b.github.io are two domains). The list comes with a pinned package, so that all
 instances of one release agree; no network, no cache directory.
 """

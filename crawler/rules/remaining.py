@@ -1,4 +1,4 @@
-"""What remains of quotas: of a domain's after they were raised, of a crawl's for each instance. Pure; 0: no limit."""
+"""What remains of budgets: of a domain's after they were raised, of a crawl's for each instance. Pure; 0: no limit."""
 
 from collections.abc import Set as AbstractSet
 
@@ -6,7 +6,7 @@ TURN_S = 1.0  # an instance counts twice in it
 
 
 def is_left(used: int, budget: int) -> bool:
-    """Does a quota of pages or bytes allow more?"""
+    """Does a budget of pages or bytes allow more?"""
     return budget == 0 or used < budget
 
 
@@ -16,7 +16,7 @@ def is_within(depth: int, budget: int) -> bool:
 
 
 def room_of(*, met: int, deferred: int, budget: int) -> int:
-    """How many deferred URLs a quota of URLs would admit now; `met`: the number of all URLs ever found.
+    """How many deferred URLs a budget of URLs would admit now; `met`: the number of all URLs ever found.
 
     URLs that an operator released count as admitted.
     """

@@ -65,7 +65,7 @@ async def domain_detail(crawl: OpenCrawl, name: str) -> DomainDetail:
     deferred = Counter[str]()
     for one in await operator.deferred_urls.of_queue(partition, queue):
         deferred[one.kind] += one.urls
-    overrides, quota_reached = await operator.overrides(), await crawl.crawls.quota_reached()
+    overrides, budget_reached = await operator.overrides(), await crawl.crawls.budget_reached()
     now_s, members, ordered_ms = wall_s(), await alive(crawl), overrides.delays_ms.get(domain)
     view = domain_view(row.stats, row.busy, overrides, now_s, began_s=running_since(members, now_s))
     is_known = view.pending or view.fetched or view.dead or view.refused
@@ -77,14 +77,14 @@ async def domain_detail(crawl: OpenCrawl, name: str) -> DomainDetail:
             view,
             deferred,
             instances=len(members),
-            crawl_stop=stop_text("", is_crawl_paused=overrides.is_paused, quota_reached=quota_reached),
+            crawl_stop=stop_text("", is_crawl_paused=overrides.is_paused, budget_reached=budget_reached),
             waits_for=next((m.waits_for for m in members if _may_hold_up(m, view.owner)), ""),
         ),
         instances=len(members),
         deferred=deferred,
         ordered_delay_ms=ordered_ms,
         crawl_paused=overrides.is_paused,
-        crawl_spent=quota_reached.reason if quota_reached else "",
+        crawl_spent=budget_reached.reason if budget_reached else "",
         robots=[_robots_view(*one) for one in await known_robots(crawl, partition, queue)],
         series=await _series(crawl, queue, partition),
     )

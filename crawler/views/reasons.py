@@ -6,7 +6,7 @@ import msgspec
 
 from crawler.frontier.deferred import kind_of
 from crawler.frontier.lookup import UrlLocation
-from crawler.frontier.messages import QuotaReached
+from crawler.frontier.messages import BudgetReached
 from crawler.model import CommitEntry
 from crawler.rules.robots import RobotsVerdict
 from crawler.rules.scope import ScopeVerdict
@@ -45,7 +45,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     is_alone: bool  # no instance is running
     is_paused: bool = False  # the whole crawl is
     trouble: tuple[str, str] = ("", "")  # what an instance waits for ("proxy", "network"), and its last error
-    quota_reached: QuotaReached | None = None  # a budget of the whole crawl that is used up
+    budget_reached: BudgetReached | None = None  # a budget of the whole crawl that is used up
     boost: int = 0  # of its domain, by an operator
     login_failure: str = ""  # for which its domain is blocked
     scope: ScopeVerdict
@@ -206,7 +206,7 @@ def _retrying(f: Facts) -> str:
 def _stop_of(f: Facts) -> str:
     """Why nothing is fetched of its queue; "" when it is."""
     text = stop_text(
-        f.where.stop, is_crawl_paused=f.is_paused, quota_reached=f.quota_reached, login_failure=f.login_failure
+        f.where.stop, is_crawl_paused=f.is_paused, budget_reached=f.budget_reached, login_failure=f.login_failure
     )
     return text.replace("DOMAIN", f.domain)
 
@@ -347,7 +347,7 @@ def record_of(f: Facts) -> Explanation:
         place=w.place,
         stop=w.stop,
         crawl_paused=f.is_paused,
-        crawl_spent=f.quota_reached.reason if f.quota_reached else "",
+        crawl_spent=f.budget_reached.reason if f.budget_reached else "",
         deferred=w.deferred,
         visible_at=w.visible_at,
         probe_in_ms=None if w.probe_ms is None else max(0, w.probe_ms - w.clock_ms),

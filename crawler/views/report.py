@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from crawler.frontier.deferred import CRAWL_URLS
-from crawler.frontier.messages import QuotaReached
+from crawler.frontier.messages import BudgetReached
 from crawler.frontier.stats import Totals
 from crawler.model import Request
 from crawler.rules.login_pace import LoginRecord
@@ -39,13 +39,13 @@ def totals_text(
     waits_for: Collection[str] = (),
     full_nodes: Sequence[str] = (),
     held: tuple[int, int] = (0, 0),
-    quota_reached: QuotaReached | None = None,
+    budget_reached: BudgetReached | None = None,
     jobs: Sequence[str] = (),
     logins: str = "",
     one_shape: str = "",
 ) -> str:
     """The whole crawl in a few lines."""
-    over = pending_text(over_budget(totals, quota_reached))
+    over = pending_text(over_budget(totals, budget_reached))
     left_out = {reason: n for reason, n in totals.refused.items() if is_asked(reason)}
     pairs = [("paused", "by an operator (continue with 'crawler resume')")] if is_paused else []
     pairs += [waits_text(why, full_nodes).partition(" ")[::2] for why in sorted(waits_for) if why != "paused"]
@@ -158,11 +158,11 @@ DEFERRED = {
 }
 
 
-def over_budget(totals: Totals, quota_reached: QuotaReached | None) -> dict[str, int]:
+def over_budget(totals: Totals, budget_reached: BudgetReached | None) -> dict[str, int]:
     """How many URLs the budgets of the whole crawl keep, by reason. All that is pending, where one is used up."""
     over = {CRAWL_URLS: totals.beyond}
-    if quota_reached:
-        over[quota_reached.reason] = totals.pending
+    if budget_reached:
+        over[budget_reached.reason] = totals.pending
     return {reason: n for reason, n in over.items() if n}
 
 
@@ -172,16 +172,16 @@ def pending_text(over: Mapping[str, int]) -> str:
 
 
 def stop_text(
-    stop: str, *, is_crawl_paused: bool = False, quota_reached: QuotaReached | None = None, login_failure: str = ""
+    stop: str, *, is_crawl_paused: bool = False, budget_reached: BudgetReached | None = None, login_failure: str = ""
 ) -> str:
     """Why nothing of a domain is fetched now; "" when it is."""
     if stop and login_failure:
         return f"{login_failure} (try again with 'crawler unblock DOMAIN')"
     if stop:
         return STOPS.get(stop, stop)
-    if quota_reached:
-        _, _, what = quota_reached.reason.partition(":")
-        return f"the whole crawl's budget of {what} is used up (budget.crawl_{what} = {quota_reached.budget})"
+    if budget_reached:
+        _, _, what = budget_reached.reason.partition(":")
+        return f"the whole crawl's budget of {what} is used up (budget.crawl_{what} = {budget_reached.budget})"
     return "the whole crawl is paused (continue with 'crawler resume')" if is_crawl_paused else ""
 
 

@@ -51,7 +51,7 @@ async def summary(
     stats = crawl.stats
     found, overrides = await stats.domains(await stats.top_domains(DOMAINS_SHOWN)), await crawl.operator.overrides()
     shown = [domain_view(one, None, overrides, wall_s()) for one in found]
-    over = over_budget(totals, await crawl.crawls.quota_reached())
+    over = over_budget(totals, await crawl.crawls.budget_reached())
     if why in ("finished", "budget"):  # that of URLs ends a crawl like any; one whose end was the budget's is finished
         why = "budget" if over else "finished"
     lines = [finish_line(new, seconds, why), "", domain_table(shown)]

@@ -19,8 +19,8 @@ async def overview(crawl: OpenCrawl) -> Overview:
     progress, now_s = await crawl.inspect.progress(), wall_s()
     members = await alive(crawl)
     samples = (await crawl.series.read(Sample.of(now_s, progress))).since(running_since(members, now_s))
-    overrides, quota_reached = await crawl.operator.overrides(), await crawl.crawls.quota_reached()
-    spent, jobs = quota_reached.reason if quota_reached else "", jobs_ahead(members)
+    overrides, budget_reached = await crawl.operator.overrides(), await crawl.crawls.budget_reached()
+    spent, jobs = budget_reached.reason if budget_reached else "", jobs_ahead(members)
     state = _state(
         progress.pending, len(members), is_paused=overrides.is_paused, is_spent=bool(spent), has_jobs=bool(jobs.next_at)
     )

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from crawler.engine.client import Engine
 from crawler.errors import EngineError
 from crawler.frontier.keys import Keys
-from crawler.frontier.messages import ClaimReply, FetchQuota
+from crawler.frontier.messages import ClaimReply, FetchBudget
 from crawler.frontier.owner import ClaimRequest, Fence, Frontier
 from crawler.runtime.clocks import ENGINE_PAUSE_S, monotonic_ms, wall_s
 from crawler.runtime.crash_points import reached
@@ -198,7 +198,7 @@ class Claimer:
             default_delay_ms=int(self._settings.politeness.delay_s * 1000),
             out_max=4 * f.claim_urls_max,
             lead_ms=self._work.due.lead_ms,
-            budget=FetchQuota(pages=self._settings.budget.pages, bytes=self._settings.budget.bytes),
+            budget=FetchBudget(pages=self._settings.budget.pages, bytes=self._settings.budget.bytes),
             at_s=wall_s(),
             weights=self._work.counters.overrides.weights,
             probe_ms=int(self._settings.hosts.probe_s * 1000),

@@ -44,8 +44,8 @@ def main() -> int:
             pipeline.execute()
             time.sleep(PAUSE_S)
         found = int(server.hget("counts", "pages") or 0)  # type: ignore[arg-type]
-        quota_reached = server.info("cpu")
-    print(quota_reached["used_cpu_user"] + quota_reached["used_cpu_sys"])
+        cpu = server.info("cpu")
+    print(cpu["used_cpu_user"] + cpu["used_cpu_sys"])
     return 0 if found == PAGES else 1
 
 

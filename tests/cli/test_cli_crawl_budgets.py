@@ -114,7 +114,7 @@ def test_a_crawls_budget_of_bytes_ends_it_by_what_was_under_way(programs: Nurser
     lab.audit()
 
 
-def test_a_crawls_budget_of_urls_parks_what_is_beyond_and_a_larger_one_takes_that_up(
+def test_a_crawls_budget_of_urls_defers_what_is_beyond_and_a_larger_one_takes_that_up(
     programs: Nursery, site: Site, tmp_path: Path
 ) -> None:
     lab = Crawl(programs, site, tmp_path / "c")

@@ -1,4 +1,4 @@
-"""`crawler explain` on URLs of a trap: those that are parked, those that look like it, and those that don't."""
+"""`crawler explain` on URLs of a trap: those that are deferred, those that look like it, and those that don't."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ async def crawled(folder: Path, engine: Engine, port: int) -> set[str]:
     return {e.url for e in done.entries}
 
 
-def test_a_parked_url_is_explained_by_the_rule_that_parked_it(
+def test_a_deferred_url_is_explained_by_the_rule_that_deferred_it(
     tmp_path: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with serve_traps() as web:

@@ -26,7 +26,7 @@ def lab(tmp_path: Path, engine: Engine, capsys: pytest.CaptureFixture[str]) -> I
         yield Lab(tmp_path / "c", engine, site, capsys)
 
 
-def test_what_is_parked_is_shown_explained_and_released(lab: Lab) -> None:
+def test_what_is_deferred_is_shown_explained_and_released(lab: Lab) -> None:
     assert lab.crawl(budget__urls=TAKEN_IN) == TAKEN_IN
     left = ALL - TAKEN_IN
     lines = lab.say("stats", HOST).splitlines()

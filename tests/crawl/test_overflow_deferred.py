@@ -23,15 +23,15 @@ def lab(tmp_path: Path, engine: Engine) -> Iterator[OverflowLab]:
         yield opened
 
 
-def parked_on_disk(view: EngineView) -> tuple[int, int]:
-    deferred, released, spilled = view.totals("parked", "released", "spilled_parked")
+def deferred_on_disk(view: EngineView) -> tuple[int, int]:
+    deferred, released, spilled = view.totals("deferrals", "released", "spilled_deferred")
     return deferred - released, spilled
 
 
 def test_deferred_urls_beyond_memory_come_back_with_a_larger_budget(
     lab: OverflowLab,
 ) -> None:
-    """One owner dies with a file unknown to the engine, one after telling it, one while a quota releases URLs."""
+    """One owner dies with a file unknown to the engine, one after telling it, one while a budget releases URLs."""
     idle = lab.idle_bytes()
     budget = idle + FRONTIER_BYTES // TENFOLD
     small = {"CRAWLER_BUDGET_URLS": str(TAKEN_IN), "CRAWLER_POLITENESS_DELAY_S": "0.1"}
@@ -44,7 +44,7 @@ def test_deferred_urls_beyond_memory_come_back_with_a_larger_budget(
     with lab.view() as view:
         assert not view.is_done()
         wait_until(view.is_done, "the end of what the budget takes in")
-        deferred, on_disk = parked_on_disk(view)
+        deferred, on_disk = deferred_on_disk(view)
         assert deferred == ALL - TAKEN_IN
         assert on_disk > 0.8 * deferred
         wait_until(lambda: lab.used_bytes() < budget, "room in the engine", timeout_s=5)
@@ -52,12 +52,12 @@ def test_deferred_urls_beyond_memory_come_back_with_a_larger_budget(
         fourth = lab.start(budget, CRAWLER_BUDGET_URLS="3000")
         before = view.totals("done")[0]
         wait_until(lambda: view.totals("done")[0] > before + 500, "work on what a larger budget takes in")
-        assert parked_on_disk(view)[0] == ALL - 3000
+        assert deferred_on_disk(view)[0] == ALL - 3000
         fourth.kill()
         used: list[int] = []
         last = lab.start(budget, CRAWLER_BUDGET_URLS="0")
         wait_until(lambda: used.append(lab.used_bytes()) or view.is_done(), "the end", every_s=0.2)
-        assert view.totals("spilled", "spilled_parked") == [0, 0]
+        assert view.totals("spilled", "spilled_deferred") == [0, 0]
     assert max(used) < idle + 2 * FRONTIER_BYTES // TENFOLD
     last.terminate()
     last.wait()

@@ -350,7 +350,7 @@ async def test_an_older_backup_gets_what_it_lacks_and_nothing_is_fetched_again(l
     assert [e.url for e in some.entries if (lab.asked() - asked)[page_of(e.url)]] == []
 
 
-async def test_a_rebuild_does_not_exceed_the_crawls_quota(lab: WebLab) -> None:
+async def test_a_rebuild_does_not_exceed_the_crawls_budget(lab: WebLab) -> None:
     most = 60
     settings = lab.settings(budget__crawl_urls=most)
     some = await crawl(settings, lab.site.web.seeds)

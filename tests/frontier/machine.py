@@ -14,7 +14,7 @@ from crawler.engine.client import Engine
 from crawler.frontier.deferred import CRAWL_URLS
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Lease, Leases, SlotQueue
-from crawler.frontier.messages import AddQuota, ClaimReply
+from crawler.frontier.messages import AddBudget, ClaimReply
 from crawler.frontier.owner import ClaimRequest, Fence, Frontier, Settlement
 from crawler.frontier.runs import Runs
 from crawler.frontier.spilling import Block, Place, Urls
@@ -52,7 +52,7 @@ HOSTS = (("a.test", "a.test"), ("x.b.test", "b.test"), ("y.b.test", "b.test"))
 PATHS = 9
 TRAP = "trap:path"  # what URLs are deferred for
 DEFERRED = {2: CRAWL_URLS}  # by their depth: whoever finds these knows of no room for further URLs of the crawl
-INTAKE = AddQuota(hosts=HOSTS_MAX)
+INTAKE = AddBudget(hosts=HOSTS_MAX)
 REQUESTS = {  # of URLs, by their path
     2: Request(method="POST", body=b"q=a/b c", meta={"from": "a/b c"}),
     4: Request(meta={"page": 1}),
@@ -129,7 +129,7 @@ class FrontierSteps(RuleBasedStateMachine):
                 run=0,
                 default_delay_ms=DEFAULT_DELAY_MS,
                 is_limited=True,
-                add_quota=INTAKE,
+                add_budget=INTAKE,
             )
             for s in SESSIONS
         }

@@ -44,13 +44,13 @@ class AsideSteps(FrontierSteps):
         stop = model.queue(claim.queue)
         best = {
             f for user, head in heads.items() for f in head
-            if origin_of(model.urls[f].candidate.url) == origin and not stop.parks(user)
+            if origin_of(model.urls[f].candidate.url) == origin and not stop.defers(user)
         }  # fmt: skip
-        if model.queue(claim.queue).is_parked:
+        if model.queue(claim.queue).is_deferred:
             assert not swept, "they are deferred, and stay so"
         elif not is_short and not self._spilled_of(claim.partition):
             assert best <= swept, "the next ones to be handed out are of this origin"
-        back = {f for f in claimed if stop.stop == "pages" and stop.parks(model.urls[f].user)}
+        back = {f for f in claimed if stop.stop == "pages" and stop.defers(model.urls[f].user)}
         for f in back:
             model.give_back(f)
         if claimed - back:

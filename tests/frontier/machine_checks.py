@@ -85,7 +85,7 @@ def tokens(model: PartitionModel, state: State) -> set[str]:
 def check_examples(model: PartitionModel, raw: RawPartition, meta: Mapping[str, str]) -> None:
     """An example of dead letters is one of them, one of deferred URLs a queue that has some; each loss was met."""
     dead = {(f"dead:{u.dead_for}", u.candidate.url) for f in model.in_state(State.DEAD) if (u := model.urls[f])}
-    rows = {(name.partition("|")[0], name.partition("|")[2].partition(":")[0]) for name in raw.hash("parks")}
+    rows = {(name.partition("|")[0], name.partition("|")[2].partition(":")[0]) for name in raw.hash("deferred")}
     for total, example in raw.hash("losses").items():
         assert int(meta[total]) > 0
         kind, _, reason = total.partition(":")
@@ -105,7 +105,7 @@ def check_counters(model: PartitionModel, raw: RawPartition) -> None:
         "request",
         "dropped",
         "spilled",
-        "spilled_parked",
+        "spilled_deferred",
         "boosts",
         "moves",
         "run_added",
@@ -239,7 +239,7 @@ def is_kept_in_memory(name: str) -> bool:
 def check_spilled(raw: RawPartition) -> None:
     """What the engine counts of blocks, of queues and of rows of deferred URLs, is what there is of them."""
     found = Counter[str]()
-    for long, spilled, is_deferred in (("long", "spilled", False), ("long:parked", "spilled_parked", True)):
+    for long, spilled, is_deferred in (("long", "spilled", False), ("long:deferred", "spilled_deferred", True)):
         index = {name: raw.zset(f"t:{name}") for name in raw.under("t:") if is_row(name) == is_deferred}
         in_memory = {name: sum(" " not in block for block in blocks) for name, blocks in index.items()}
         stubs = [stub.split(" ") for name in index for stub in raw.stubs(name)]

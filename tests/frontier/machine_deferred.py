@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from crawler.frontier.deferred import BLOCKED, CRAWL_URLS, DeferredUrls
 from crawler.frontier.deferred import HOSTS as HOSTS_REASON
-from crawler.frontier.messages import AddQuota, FetchQuota
+from crawler.frontier.messages import AddBudget, FetchBudget
 from crawler.frontier.spilling import is_row
 from crawler.frontier.states import State
-from crawler.instance.raised_quotas import RaisedQuotas
+from crawler.instance.raised_budgets import RaisedBudgets
 from crawler.model import AckOutcome
 from tests.frontier.machine import (
     HOSTS,
@@ -49,8 +49,8 @@ class ParkingSteps(LetterSteps):
         elif not counts:
             assert outcome is AckOutcome.GONE
         else:
-            is_parked = model.defer(claim.fingerprint, reason=TRAP)
-            assert outcome is (AckOutcome.COMMITTED if is_parked else AckOutcome.RELEASED)
+            is_deferred = model.defer(claim.fingerprint, reason=TRAP)
+            assert outcome is (AckOutcome.COMMITTED if is_deferred else AckOutcome.RELEASED)
 
     @rule(partition=partitions, host=st.integers(0, 2), session=sessions, reason=reasons, n=st.sampled_from((1, 3, 8)))
     def people_release(self, partition: int, host: int, session: str, reason: str, n: int) -> None:
@@ -69,17 +69,17 @@ class ParkingSteps(LetterSteps):
         before = set(self._raw_of(self._dump(), partition).deferred())
         released = self._do(deferred_urls.release(partition, name, reason, n))
         gone = before - set(self._raw_of(self._dump(), partition).deferred())
-        deferred = model.parked_for(name, reason)
+        deferred = model.deferred_for(name, reason)
         if (partition, f"{name}|{reason}") in self._spilled:
             self._spilled.add((partition, name))  # its blocks may have come as they were
             assert gone <= {*deferred}
             assert len(gone) == min(n, len(deferred))
         else:
             assert gone == {*deferred[:n]}, "the best ones"
-        assert released == model.release_parked(name, gone, reason=reason)
+        assert released == model.release_deferred(name, gone, reason=reason)
 
     @rule(partition=partitions, host=st.integers(0, 2), session=sessions, first=paths, n=st.integers(1, 9))
-    def add_what_is_parked_at_once(self, partition: int, host: int, session: str, first: int, n: int) -> None:
+    def add_what_is_deferred_at_once(self, partition: int, host: int, session: str, first: int, n: int) -> None:
         found = self._of_users([replace(candidate(partition, host, first + i, 1), deferred=TRAP) for i in range(n)])
         reply = self._do(self._frontiers[session].add({partition: found}))[partition]
         assert "".join(str(int(o)) for o in reply.outcomes) == self._models[partition].add(found)
@@ -89,11 +89,11 @@ class ParkingSteps(LetterSteps):
     def hosts_are_raised(self, partition: int, session: str, most: int) -> None:
         frontier, model = self._frontiers[session], self._models[partition]
         deferred_urls = DeferredUrls(frontier, len(self._models))
-        frontier.add_quota = AddQuota(hosts=most)
+        frontier.add_budget = AddBudget(hosts=most)
         free = [p for p in self._do(deferred_urls.of_partition(partition)) if model.queue(p.queue).stop != BLOCKED]
         rows = {p.queue: p for p in free if p.reason == HOSTS_REASON}
-        admitted = self._do(RaisedQuotas(frontier, deferred_urls, FetchQuota())._release_by_hosts(partition, rows))
-        frontier.add_quota = INTAKE
+        admitted = self._do(RaisedBudgets(frontier, deferred_urls, FetchBudget())._release_by_hosts(partition, rows))
+        frontier.add_budget = INTAKE
         assert admitted == model.raise_hosts(most)
 
     def _check_states(self, model: PartitionModel, raw: RawPartition) -> None:
@@ -104,10 +104,14 @@ class ParkingSteps(LetterSteps):
             for f in model.in_state(State.DEFERRED)
         }
         assert raw.deferred() == rows
-        parks = Counter(name for name, _ in rows.values())
-        assert {name: raw.record(name)["n"] for name in raw.under("w:") if is_row(name)} == parks
-        parks += Counter(
-            {f"{name}|{queue.stop}": model._parked(name) for name, queue in model.queues.items() if model._parked(name)}
+        by_row = Counter(name for name, _ in rows.values())
+        assert {name: raw.record(name)["n"] for name in raw.under("w:") if is_row(name)} == by_row
+        by_row += Counter(
+            {
+                f"{name}|{queue.stop}": model._deferred(name)
+                for name, queue in model.queues.items()
+                if model._deferred(name)
+            }
         )
-        stored = {name: int(n) for name, n in raw.hash("parks").items()}
-        assert stored == parks, f"{stored} in the engine, {dict(parks)} in the model"
+        stored = {name: int(n) for name, n in raw.hash("deferred").items()}
+        assert stored == by_row, f"{stored} in the engine, {dict(by_row)} in the model"

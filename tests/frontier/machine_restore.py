@@ -53,7 +53,7 @@ class RestoreSteps(FrontierSteps):
         found, url = self._do(self._place(partition, fingerprint)), model.urls[fingerprint]
         if found is None:
             assert url.state is State.QUEUED
-            assert model.queue(url.candidate.queue).parks(url.candidate.user), (
+            assert model.queue(url.candidate.queue).defers(url.candidate.user), (
                 "only queues that are stopped are not read"
             )
             return

@@ -29,8 +29,8 @@ def check_runs(model: PartitionModel, raw: RawPartition, runs: Iterable[str]) ->
             assert (seen, depths, raw.run_counts(run), meta.get(f"seen{run}")) == (set(), {}, None, None)
     assert int(meta.get("dropped", 0)) == dropped
     pending = [u for u in model.urls.values() if u.candidate.run and u.state in PENDING]
-    parked = [u for u in pending if u.state is State.QUEUED and model.queue(u.candidate.queue).is_parked]
-    assert int(meta.get("run_added", 0)) - int(meta.get("run_done", 0)) == len(pending) - len(parked)
+    deferred = [u for u in pending if u.state is State.QUEUED and model.queue(u.candidate.queue).is_deferred]
+    assert int(meta.get("run_added", 0)) - int(meta.get("run_done", 0)) == len(pending) - len(deferred)
     assert set(raw.zset("closed")) == model.closed
     for name in model.names():
         waiting = Counter(run for f in model.of_queue(name, State.QUEUED) if (run := model.urls[f].candidate.run))
@@ -42,7 +42,7 @@ def counts_of(model: PartitionModel, mine: Iterable[str]) -> RunCounts:
     states = Counter(u.state for u in urls)
     pages = [u.status for u in urls if u.state is State.COMMITTED]
     classes = Counter(status // 100 for status in pages)
-    stopped = [u for u in urls if u.state is State.QUEUED and model.queue(u.candidate.queue).is_parked]
+    stopped = [u for u in urls if u.state is State.QUEUED and model.queue(u.candidate.queue).is_deferred]
     return RunCounts(
         added=len(urls), done=states[State.COMMITTED] + states[State.REFUSED], dead=states[State.DEAD],
         deferred=len(stopped), refused=states[State.REFUSED], s2=classes[2], s3=classes[3], s4=classes[4],

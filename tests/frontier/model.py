@@ -116,7 +116,7 @@ class PartitionModel(KeptUrls, AsideModel):
 
     def is_claimable_by(self, name: str, user: str) -> bool:
         queue = self.queue(name)
-        return queue.stop != "paused" and not queue.parks(user) and (self.out(name) == 0 or queue.patience_ms == 0)
+        return queue.stop != "paused" and not queue.defers(user) and (self.out(name) == 0 or queue.patience_ms == 0)
 
     def settle(self, name: str, next_ms: int, delay_ms: int) -> None:
         queue = self.queue(name)
@@ -210,7 +210,7 @@ class PartitionModel(KeptUrls, AsideModel):
         return min(wanted, PER_QUEUE_MAX, OUT_MAX - self.out(name), self._not_stopped(name))
 
     def _not_stopped(self, name: str) -> int:
-        return sum(not self.queue(name).parks(self.urls[f].user) for f in self.of_queue(name, State.QUEUED))
+        return sum(not self.queue(name).defers(self.urls[f].user) for f in self.of_queue(name, State.QUEUED))
 
     def due_queues(self, lead_ms: int = 0) -> list[str]:
         """Queues of which a claim with room enough must hand out something now, if they are due so long after it."""
@@ -300,8 +300,8 @@ class PartitionModel(KeptUrls, AsideModel):
     def withdraw(self, fingerprint: str, *, status: int, body_bytes: int, fetch_ms: int) -> None:
         """The commit of a pending URL is on disk."""
         url = self.urls[fingerprint]
-        is_parked = url.state is State.QUEUED and self.queue(url.candidate.queue).parks(url.user)
-        self.totals.update(released=int(is_parked), added=int(is_parked))
+        is_deferred = url.state is State.QUEUED and self.queue(url.candidate.queue).defers(url.user)
+        self.totals.update(released=int(is_deferred), added=int(is_deferred))
         self._count_page(fingerprint, status, body_bytes, fetch_ms)
         self.forget_silences(url.candidate.queue)
 
@@ -379,13 +379,13 @@ class PartitionModel(KeptUrls, AsideModel):
         found = Counter[str]()
         for url in self.urls.values():
             queue = self.queue(url.candidate.queue)
-            reason = url.deferred if url.state is State.DEFERRED else queue.stop if queue.parks(url.user) else ""
+            reason = url.deferred if url.state is State.DEFERRED else queue.stop if queue.defers(url.user) else ""
             if reason and url.state in (State.DEFERRED, State.QUEUED):
                 found[f"deferred:{'depth' if reason.startswith('depth:') else reason}"] += 1
         return found
 
     def totals_view(self) -> dict[str, int]:
-        done = len(self.urls) - len(self.in_state(*UNENDED)) + self.totals["revived"] + self.totals["parked"]
+        done = len(self.urls) - len(self.in_state(*UNENDED)) + self.totals["revived"] + self.totals["deferrals"]
         beyond = sum(self.urls[f].deferred == CRAWL_URLS for f in self.in_state(State.DEFERRED))
         pages = sum(u.state is State.COMMITTED and bool(u.candidate.run) for u in self.urls.values())
         dead = Counter(f"dead:{self.urls[f].dead_for}" for f in self.in_state(State.DEAD))

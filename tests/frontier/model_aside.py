@@ -75,8 +75,8 @@ class AsideModel:
             is_looked_at = queue.aside_ms is not None and queue.aside_ms <= self.clock
             for origin, silence in list(self.silences[name].items()):
                 came = back.get((name, origin), ())
-                is_all = silence.due_ms == RECALLED or queue.is_parked
-                if not is_looked_at or (silence.due_ms > self.clock and not queue.is_parked):
+                is_all = silence.due_ms == RECALLED or queue.is_deferred
+                if not is_looked_at or (silence.due_ms > self.clock and not queue.is_deferred):
                     assert not came, "it is not due"
                     continue
                 waiting, is_short = self.aside_of(name, origin), f"{name}|!{origin}" in short

@@ -10,7 +10,7 @@ from crawler.rules.urls import host_of
 from tests.frontier.model_stops import StopsModel
 from tests.frontier.model_urls import HOSTS_MAX, Queue, State, Url
 
-HOSTS_ANY = 10**6  # people's commands override quotas
+HOSTS_ANY = 10**6  # people's commands override budgets
 
 
 class KeptUrls(StopsModel):
@@ -68,7 +68,7 @@ class KeptUrls(StopsModel):
 
     def _park(self, url: Url, reason: str) -> None:
         url.state, url.deferred = State.DEFERRED, reason
-        self.totals["parked"] += 1
+        self.totals["deferrals"] += 1
 
     def place(self, url: Url, hosts_max: int = HOSTS_MAX) -> None:
         """Into its queue, or deferred as too deep, or as of one host too many of its domain.
@@ -77,7 +77,7 @@ class KeptUrls(StopsModel):
         """
         if url.candidate.run:
             stop = self.queue(url.candidate.queue)
-            reason = url.candidate.deferred or (stop.stop if stop.is_parked else "")
+            reason = url.candidate.deferred or (stop.stop if stop.is_deferred else "")
             if reason:
                 self.refuse(url.candidate.fingerprint, reason=reason)
             else:
@@ -137,13 +137,13 @@ class KeptUrls(StopsModel):
             self._park(url, reason)
         return not is_free
 
-    def parked_for(self, name: str, reason: str) -> list[str]:
+    def deferred_for(self, name: str, reason: str) -> list[str]:
         """A queue's URLs that are deferred for this, in the order in which they are released."""
         deferred = [f for f in self.of_queue(name, State.DEFERRED) if self.urls[f].deferred == reason]
         is_deep = reason.startswith("depth:")
         return sorted(deferred, key=lambda f: int(f[-9:]), reverse=True) if is_deep else deferred
 
-    def release_parked(self, name: str, fingerprints: Collection[str], *, reason: str) -> int:
+    def release_deferred(self, name: str, fingerprints: Collection[str], *, reason: str) -> int:
         """Some of a queue's deferred URLs are queued; how many."""
         for fingerprint in fingerprints:
             self.urls[fingerprint].user = ""

@@ -90,13 +90,13 @@ class Queue:
     left_until_ms: int = 0  # when the owner looks again at a queue that it left to the borrower
 
     @property
-    def is_parked(self) -> bool:
+    def is_deferred(self) -> bool:
         """Do none of its URLs count as pending?"""
         return self.stop not in ("", "paused", "pages")
 
-    def parks(self, user: str) -> bool:
+    def defers(self, user: str) -> bool:
         """Do those of this user not? A budget is for the crawl's own."""
-        return self.is_parked or (self.stop == "pages" and not user)
+        return self.is_deferred or (self.stop == "pages" and not user)
 
     @property
     def patience_ms(self) -> int:

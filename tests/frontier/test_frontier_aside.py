@@ -160,7 +160,7 @@ async def test_urls_of_users_go_back_to_their_users(door: Door) -> None:
     assert seen == {("ann", "1"), ("bob", "2"), ("", "3")}
 
 
-async def test_urls_of_a_queue_that_is_stopped_for_its_quota_are_deferred(door: Door) -> None:
+async def test_urls_of_a_queue_that_is_stopped_for_its_budget_are_deferred(door: Door) -> None:
     await all_dead(door, 5)
     deferred = DeferredUrls(door.frontier, 1)
     await deferred.change_queues(0, [QueueChange("a.test", ChangeKind.STOP, "pages")])

@@ -12,7 +12,7 @@ from crawler.frontier.bulk import BulkLookup, UrlState
 from crawler.frontier.codec import DeadLetter, item_of, pack
 from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.deferred import DeferredUrls
-from crawler.frontier.messages import AddQuota
+from crawler.frontier.messages import AddBudget
 from crawler.frontier.owner import Settlement
 from crawler.frontier.seeds import Seeds
 from crawler.model import Candidate, Claim
@@ -150,7 +150,7 @@ async def test_seeds_of_one_bucket_keep_their_counts(door: Door) -> None:
 
 async def test_hosts_of_a_domain_of_one_bucket_stay_counted(door: Door) -> None:
     """Not one list that grows: what a host more costs does not depend on how many there are."""
-    door.frontier.add_quota = AddQuota(hosts=MEMBERS)
+    door.frontier.add_budget = AddBudget(hosts=MEMBERS)
     labels = [name.split(" ")[1] for name in colliding(lambda n: f"a.test h{n}", PAIRS, 128)]
     urls = [found("", url=f"http://{label}.a.test/", fingerprint=str(n), queue="a.test", domain="a.test")
             for n, label in enumerate(labels)]  # fmt: skip

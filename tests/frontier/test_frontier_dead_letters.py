@@ -11,7 +11,7 @@ from crawler.frontier.arguments import DeadLetterArgs
 from crawler.frontier.bulk import BulkLookup
 from crawler.frontier.codec import DETAIL_MAX, DeadLetter, FailedAttempt, pack, pack_letter
 from crawler.frontier.dead_letters import DeadLetters, StoredLetter
-from crawler.frontier.messages import AddQuota
+from crawler.frontier.messages import AddBudget
 from crawler.frontier.owner import Settlement
 from crawler.frontier.stats import Stats
 from crawler.model import AckOutcome, Candidate, Claim
@@ -148,14 +148,14 @@ async def test_reviving_twice_or_at_once_with_discarding_happens_once(door: Door
     assert await sums(door) == (4, 2, 0, 0, [])
 
 
-async def test_a_requeued_url_counts_once_for_the_quota_of_its_queue(door: Door) -> None:
-    door.frontier.add_quota = AddQuota(urls=2)
+async def test_a_requeued_url_counts_once_for_the_budget_of_its_queue(door: Door) -> None:
+    door.frontier.add_budget = AddBudget(urls=2)
     await bury(door, found(1))
     assert await letters_of(door).requeue(await read(door)) == 1
     await door.add(found(2))
-    assert (await BulkLookup(door.engine, door.keys, 1).tally(0)).parks == 0
+    assert (await BulkLookup(door.engine, door.keys, 1).tally(0)).deferred == 0
     await door.add(found(3))
-    assert (await BulkLookup(door.engine, door.keys, 1).tally(0)).parks == 1
+    assert (await BulkLookup(door.engine, door.keys, 1).tally(0)).deferred == 1
 
 
 async def test_a_requeued_url_starts_with_no_attempts_and_may_die_again(door: Door) -> None:

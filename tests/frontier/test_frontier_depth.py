@@ -8,10 +8,10 @@ from crawler.audit.judge_frontier import Committed, disagreements
 from crawler.frontier.bulk import BulkLookup, Tally
 from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.lookup import UrlLookup
-from crawler.frontier.messages import FetchQuota
+from crawler.frontier.messages import FetchBudget
 from crawler.frontier.operator import Purge
 from crawler.frontier.owner import Settlement
-from crawler.instance.raised_quotas import RaisedQuotas
+from crawler.instance.raised_budgets import RaisedBudgets
 from crawler.model import Candidate
 from tests.frontier.door import FINGERPRINTS, Door, found
 
@@ -30,7 +30,7 @@ async def deferred_urls(door: Door) -> DeferredUrls:
     return DeferredUrls(door.frontier, 1)
 
 
-async def parks(deferred_urls: DeferredUrls) -> dict[str, int]:
+async def deferred_of(deferred_urls: DeferredUrls) -> dict[str, int]:
     return {p.reason: p.urls for p in await deferred_urls.of_queue(0, QUEUE)}
 
 
@@ -42,15 +42,15 @@ async def tally(door: Door) -> Tally:
 
 async def test_a_raised_budget_releases_what_it_allows_and_as_it_was(door: Door, deferred_urls: DeferredUrls) -> None:
     await door.add(found("near"), *(deep(n, 3 + n % 2, score=float(n), seed_number=7) for n in range(MANY)))
-    assert await parks(deferred_urls) == {"depth:3": MANY // 2, "depth:4": MANY // 2}
-    assert await RaisedQuotas(door.frontier, deferred_urls, FetchQuota(depth=2)).release([0]) == 0
-    assert await RaisedQuotas(door.frontier, deferred_urls, FetchQuota(depth=3)).release([0]) == MANY // 2
-    assert await RaisedQuotas(door.frontier, deferred_urls, FetchQuota(depth=3)).release([0]) == 0
-    assert await parks(deferred_urls) == {"depth:4": MANY // 2}
+    assert await deferred_of(deferred_urls) == {"depth:3": MANY // 2, "depth:4": MANY // 2}
+    assert await RaisedBudgets(door.frontier, deferred_urls, FetchBudget(depth=2)).release([0]) == 0
+    assert await RaisedBudgets(door.frontier, deferred_urls, FetchBudget(depth=3)).release([0]) == MANY // 2
+    assert await RaisedBudgets(door.frontier, deferred_urls, FetchBudget(depth=3)).release([0]) == 0
+    assert await deferred_of(deferred_urls) == {"depth:4": MANY // 2}
     best = (await door.claim(urls_max=1))[0]
     assert (best.url, best.depth, best.score, best.seed_number) == ("http://a.test/298", 3, 298.0, 7)
-    assert await RaisedQuotas(door.frontier, deferred_urls, FetchQuota()).release([0]) == MANY // 2
-    assert (await parks(deferred_urls), (await tally(door)).parks) == ({}, 0)
+    assert await RaisedBudgets(door.frontier, deferred_urls, FetchBudget()).release([0]) == MANY // 2
+    assert (await deferred_of(deferred_urls), (await tally(door)).deferred) == ({}, 0)
     with door.node as node:
         assert node.keys(door.keys.of(0, "*|*")) == []
 
@@ -62,13 +62,13 @@ async def test_each_of_many_is_found_by_a_shorter_path_and_keeps_its_seed(
     for n in range(0, MANY, 2):
         assert await door.add(found(n, depth=2, score=float(n), seed_number=4)) == [2]
         assert await door.add(found(n, depth=2, score=float(n))) == [0]
-    assert await parks(deferred_urls) == {"depth:5": MANY // 2}
+    assert await deferred_of(deferred_urls) == {"depth:5": MANY // 2}
     best = (await door.claim(urls_max=1))[0]
     assert (best.url, best.depth, best.score, best.seed_number) == ("http://a.test/298", 2, 298.0, 3)
     for claim in (best, *await door.claim(urls_max=MANY, per_queue_max=MANY, out_max=MANY)):
         await door.ack(claim)
     counted = await tally(door)
-    assert (counted.committed, counted.added - counted.done, counted.parks) == (MANY // 2, 0, MANY // 2)
+    assert (counted.committed, counted.added - counted.done, counted.deferred) == (MANY // 2, 0, MANY // 2)
 
 
 async def test_a_path_that_is_shorter_and_too_long_still_moves_it_nearer(
@@ -77,7 +77,7 @@ async def test_a_path_that_is_shorter_and_too_long_still_moves_it_nearer(
     await door.add(deep(1, 5))
     assert await door.add(deep(1, 4)) == [2]
     assert await door.add(deep(1, 6)) == [0]
-    assert await parks(deferred_urls) == {"depth:4": 1}
+    assert await deferred_of(deferred_urls) == {"depth:4": 1}
     assert await deferred_urls.release(0, QUEUE, "depth:4", 9) == 1
     (claim,) = await door.claim()
     assert claim.depth == 4
@@ -89,7 +89,7 @@ async def test_a_path_that_is_shorter_and_too_long_still_moves_it_nearer(
 async def test_urls_deferred_for_another_reason_stay_deferred(door: Door, deferred_urls: DeferredUrls) -> None:
     await door.add(found(1, depth=5, deferred="trap:path"), deep(2, 5))
     assert await door.add(found(1, depth=1)) == [2]
-    assert await parks(deferred_urls) == {"trap:path": 1, "depth:5": 1}
+    assert await deferred_of(deferred_urls) == {"trap:path": 1, "depth:5": 1}
 
 
 async def test_it_is_found_explained_and_purged_where_it_lies(door: Door, deferred_urls: DeferredUrls) -> None:
@@ -99,4 +99,4 @@ async def test_it_is_found_explained_and_purged_where_it_lies(door: Door, deferr
     assert where.deferred == "depth:5"
     assert len(await BulkLookup(door.engine, door.keys, 1).pending(FINGERPRINTS, 0)) == MANY + 1
     assert await Purge(door.frontier, deferred_urls).purge(0, QUEUE) == MANY + 1
-    assert (await parks(deferred_urls), (await tally(door)).refused) == ({}, MANY + 1)
+    assert (await deferred_of(deferred_urls), (await tally(door)).refused) == ({}, MANY + 1)

@@ -325,7 +325,7 @@ class LongSharedQueues(LongQueues):
 
 
 class ParkedRows(LongQueues):
-    """Only what parks URLs, moves them about, and puts them back."""
+    """Only what defers URLs, moves them about, and puts them back."""
 
     add = ack = give_back = release = claim_again_because_the_reply_was_lost = None  # type: ignore[assignment]
     claim_under_an_old_lease = close_run = people_revive_or_discard = purge = time_passes = None  # type: ignore[assignment]

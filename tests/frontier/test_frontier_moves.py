@@ -9,7 +9,7 @@ import pytest
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.deferred import ChangeKind, DeferredUrls, QueueChange
-from crawler.frontier.messages import AddQuota
+from crawler.frontier.messages import AddBudget
 from crawler.frontier.operator import Purge
 from crawler.frontier.owner import Aside, Settlement
 from crawler.frontier.restore import DoneUrl, Restoring, SeenUrl
@@ -74,7 +74,7 @@ class Walk:
                 f.is_limited, self.why_of = True, DEEP
                 self.url = found("it", depth=9, deferred=DEEP)
             elif self.script == "admit_hosts":
-                f.add_quota, self.why_of = AddQuota(hosts=1), "hosts"
+                f.add_budget, self.why_of = AddBudget(hosts=1), "hosts"
                 await door.add(found("other", url="http://b.a.test/"))
             else:
                 self.url = found("it", deferred=TRAP)
@@ -279,7 +279,7 @@ async def test_each_move_of_the_table(door: Door, of: State, to: State, script: 
     await (walk.claim_it() if script == "claim" else walk.move())
     assert walk.place() in ({to} if to not in (State.REFUSED, State.COMMITTED, State.UNSEEN) else {to, None})
     after, expected = walk.books(), walk.expected()
-    for name in {f"total {name}" for name in ("added", "done", "revived", "released", "parked")} | expected.keys():
+    for name in {f"total {name}" for name in ("added", "done", "revived", "released", "deferrals")} | expected.keys():
         assert after[name] - walk.before[name] == expected[name], name
 
 

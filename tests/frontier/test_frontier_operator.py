@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from crawler.audit.judge_frontier import Committed, disagreements
 from crawler.frontier.bulk import BulkLookup
 from crawler.frontier.deferred import BLOCKED, PAUSED, ChangeKind, DeferredUrls, QueueChange
-from crawler.frontier.messages import AddQuota
+from crawler.frontier.messages import AddBudget
 from crawler.frontier.operator import EVERYWHERE, OperatorCommands, OverrideKind, OverrideStore, Purge
 from crawler.frontier.owner import Settlement
 from tests.frontier.door import DELAY_MS, Door, found
@@ -20,7 +20,7 @@ async def counts(door: Door) -> tuple[int, int, int]:
     """Pending, deferred and refused, after all sums were checked."""
     counted = await BulkLookup(door.engine, door.keys, 1).tally(0)
     assert list(disagreements(counted, Committed(counted.committed), exactly=True)) == []
-    return counted.added - counted.done, counted.parks, counted.refused
+    return counted.added - counted.done, counted.deferred, counted.refused
 
 
 async def test_overrides_last_until_removed_and_each_change_has_a_version(door: Door) -> None:
@@ -155,7 +155,7 @@ async def test_the_shortest_delay_that_ever_held_is_known_to_audits(operator: Op
 @pytest.mark.parametrize("stop", ["", PAUSED, BLOCKED])
 async def test_what_is_purged_is_refused_and_seen_for_ever(door: Door, operator: OperatorCommands, stop: str) -> None:
     door.frontier.is_limited = True
-    door.frontier.add_quota = AddQuota(urls=300)
+    door.frontier.add_budget = AddBudget(urls=300)
     await door.add(*(found(n) for n in range(400)), found("trap", deferred="trap:calendar"), found(1, host="b.test"))
     (claim, retried) = await two_claims(door)
     await door.frontier.end(
@@ -200,7 +200,7 @@ async def test_a_block_that_is_claimed_from_meanwhile_is_purged_but_for_the_clai
 async def test_release_takes_reasons_domains_and_numbers_and_leaves_what_was_ordered(
     door: Door, operator: OperatorCommands
 ) -> None:
-    door.frontier.add_quota = AddQuota(urls=1)
+    door.frontier.add_budget = AddBudget(urls=1)
     await door.add(*(found(n, host=host) for host in (QUEUE, "b.test", "c.test") for n in range(4)))
     await door.add(found("t", deferred="trap:calendar"))
     await operator.deferred_urls.change_queues(

@@ -138,7 +138,7 @@ async def test_a_url_whose_queue_stopped_since_it_was_read_is_deferred_no_more(d
     (first,) = [place for fp, place in pending if fp == found(1).fingerprint]
     assert await restoring(door).withdraw([(first, done(found(1)))]) == 1
     counted = await tally(door)
-    assert (counted.parks, counted.pending, counted.committed) == (1, 0, 1)
+    assert (counted.deferred, counted.pending, counted.committed) == (1, 0, 1)
     assert list(disagreements(counted, Committed(1, 1), exactly=True)) == []
 
 

@@ -11,7 +11,7 @@ from crawler.frontier.codec import DeadLetter
 from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.deferred import BLOCKED, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.lookup import UrlLookup
-from crawler.frontier.messages import AddQuota
+from crawler.frontier.messages import AddBudget
 from crawler.frontier.owner import Settlement
 from crawler.frontier.restore import Restoring
 from crawler.frontier.runs import Runs
@@ -55,7 +55,7 @@ async def change(door: Door, what: ChangeKind) -> None:
 async def unbalanced(door: Door) -> tuple[int, int, int]:
     """Seen but not added, done but in no state, pending by counters but not there: zeros."""
     t = await BulkLookup(door.engine, door.keys, 1).tally(0)
-    ended = t.committed + t.dead + t.refused + t.revived + t.deferred
+    ended = t.committed + t.dead + t.refused + t.revived + t.deferrals
     return t.added - t.revived - t.released - t.seen, t.done - ended, t.added - t.done - t.pending
 
 
@@ -139,7 +139,7 @@ async def test_a_rebuild_counts_pages_for_their_run_until_it_is_closed(door: Doo
 
 async def test_nothing_of_a_run_is_added_to_be_kept(door: Door) -> None:
     """What a block or a rule would keep of the crawl is refused of a run. Budgets are not for runs."""
-    door.frontier.add_quota = AddQuota(urls=3, hosts=1)
+    door.frontier.add_budget = AddBudget(urls=3, hosts=1)
     await door.add(found(1))
     await change(door, ChangeKind.STOP)
     assert await door.add(found(1, run=ONE)) == [1]
@@ -152,10 +152,10 @@ async def test_nothing_of_a_run_is_added_to_be_kept(door: Door) -> None:
     assert await door.add(host, more) == [1, 1]
     assert await counts(door) == RunCounts(added=7, done=2, refused=2)
     tally = await BulkLookup(door.engine, door.keys, 1).tally(0)
-    assert (tally.pending, tally.parks, tally.refused) == (6, 0, 2)
+    assert (tally.pending, tally.deferred, tally.refused) == (6, 0, 2)
     await door.add(found(7), found(8), found(9))
     tally = await BulkLookup(door.engine, door.keys, 1).tally(0)
-    assert (tally.pending, tally.parks) == (8, 1), "of the crawl's own, which are four, three are admitted"
+    assert (tally.pending, tally.deferred) == (8, 1), "of the crawl's own, which are four, three are admitted"
     assert await unbalanced(door) == (0, 0, 0)
 
 

@@ -7,7 +7,7 @@ from crawler.frontier.codec import DeadLetter
 from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.deferred import ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.lookup import UrlLookup
-from crawler.frontier.messages import AddQuota
+from crawler.frontier.messages import AddBudget
 from crawler.frontier.operator import OperatorCommands
 from crawler.frontier.owner import Settlement
 from crawler.frontier.pending import SCHEDULED, PendingUrls
@@ -130,16 +130,16 @@ async def test_a_purge_drops_scheduled_urls_of_its_domain_only(door: Door, opera
     assert (await BulkLookup(door.engine, door.keys, 1).tally(0)).pending == 1
 
 
-async def test_a_quota_of_urls_goes_before_its_time(door: Door) -> None:
-    door.frontier.add_quota = AddQuota(urls=2)
+async def test_a_budget_of_urls_goes_before_its_time(door: Door) -> None:
+    door.frontier.add_budget = AddBudget(urls=2)
     await door.add(at("a", 10), found("b"))
     await door.add(at("c", 10))
     totals = await Stats(door.engine, door.keys, 1).totals()
     assert (totals.deferred, totals.scheduled, totals.pending) == (1, 1, 2)
 
 
-async def test_a_quota_of_hosts_admits_the_host_of_a_scheduled_seed(door: Door) -> None:
-    door.frontier.add_quota = AddQuota(hosts=1)
+async def test_a_budget_of_hosts_admits_the_host_of_a_scheduled_seed(door: Door) -> None:
+    door.frontier.add_budget = AddBudget(hosts=1)
     await door.add(at("a", 10, "x.test"), found("b", host="www.x.test", domain="x.test", queue="x.test"))
     assert (await Stats(door.engine, door.keys, 1).totals()).deferred == 1
 

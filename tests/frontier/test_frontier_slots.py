@@ -12,7 +12,7 @@ from crawler.frontier.deferred import ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.jobs import Jobs, job_id
 from crawler.frontier.leases import SlotRequest
 from crawler.frontier.members import Member, Members
-from crawler.frontier.messages import AddQuota, FetchQuota
+from crawler.frontier.messages import AddBudget, FetchBudget
 from crawler.frontier.operator import Purge
 from crawler.frontier.operator_log import Actor, OperatorLog, Via
 from crawler.frontier.owner import Aside, Settlement
@@ -22,7 +22,7 @@ from crawler.frontier.runs import Runs
 from crawler.frontier.scripts import NAMES
 from crawler.frontier.spilling import Spilling
 from crawler.frontier.stats import Stats
-from crawler.instance.raised_quotas import RaisedQuotas
+from crawler.instance.raised_budgets import RaisedBudgets
 from crawler.model import Request
 from crawler.rules.cron import schedule_of
 from crawler.rules.job_plan import created, plan
@@ -124,10 +124,10 @@ async def run_all_scripts(door: Door) -> set[str]:
 
 
 async def admitted(door: Door) -> None:
-    door.frontier.add_quota = AddQuota(hosts=1)
+    door.frontier.add_budget = AddBudget(hosts=1)
     await door.add(found("1", host="n.test"), found("2", host="n.test", url="http://2.n.test/"))
-    door.frontier.add_quota = AddQuota(hosts=2)
-    assert await RaisedQuotas(door.frontier, DeferredUrls(door.frontier, 1), FetchQuota()).release([0]) == 1
+    door.frontier.add_budget = AddBudget(hosts=2)
+    assert await RaisedBudgets(door.frontier, DeferredUrls(door.frontier, 1), FetchBudget()).release([0]) == 1
 
 
 async def of_a_run(door: Door) -> None:

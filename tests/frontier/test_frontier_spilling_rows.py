@@ -10,11 +10,11 @@ from crawler.errors import ArchiveError
 from crawler.frontier.bulk import BulkLookup
 from crawler.frontier.deferred import BLOCKED, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.lookup import UrlLookup
-from crawler.frontier.messages import AddQuota, FetchQuota
+from crawler.frontier.messages import AddBudget, FetchBudget
 from crawler.frontier.operator import OperatorCommands, Purge
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.stats import Stats
-from crawler.instance.raised_quotas import RaisedQuotas
+from crawler.instance.raised_budgets import RaisedBudgets
 from tests.frontier.door import FINGERPRINTS, Door, found, url_of
 from tests.frontier.test_frontier_spilling import QUEUE, Spill, without_delay
 
@@ -38,7 +38,7 @@ async def defer(door: Door, n: int = MANY) -> None:
 def on_disk(door: Door) -> tuple[int, int]:
     """URLs of queues, and deferred ones."""
     with contextlib.closing(door.node) as client:
-        queued, deferred = client.hmget(door.keys.meta(0), "spilled", "spilled_parked")
+        queued, deferred = client.hmget(door.keys.meta(0), "spilled", "spilled_deferred")
     return int(queued or 0), int(deferred or 0)
 
 
@@ -50,7 +50,7 @@ def ready(door: Door) -> list[str]:
 async def check_counts(door: Door, row: Spill, *, pending: int, deferred: int) -> None:
     tally = await BulkLookup(door.engine, door.keys, 1, row.files).tally(0)
     assert list(disagreements(tally, Committed(tally.committed), exactly=True)) == []
-    assert (tally.pending, tally.parks) == (pending, deferred)
+    assert (tally.pending, tally.deferred) == (pending, deferred)
     some = [one async for one in PendingUrls(door.engine, door.keys, row.files).deferred(0)]
     assert len({found.url.url for part in some for found in part}) == deferred
 
@@ -153,15 +153,15 @@ async def test_urls_released_into_a_blocked_queue_stay_deferred(door: Door, row:
 async def test_a_larger_budget_takes_in_exactly_what_it_has_room_for(
     door: Door, row: Spill, caplog: pytest.LogCaptureFixture
 ) -> None:
-    door.frontier.add_quota = AddQuota(urls=3)
+    door.frontier.add_budget = AddBudget(urls=3)
     await door.add(*(found(f"first{n}") for n in range(3)))
     await defer(door)
     await row.all_but_one()
-    door.frontier.add_quota = AddQuota(urls=700)
-    assert await RaisedQuotas(door.frontier, DeferredUrls(door.frontier, 1), FetchQuota()).release([0]) == 0
+    door.frontier.add_budget = AddBudget(urls=700)
+    assert await RaisedBudgets(door.frontier, DeferredUrls(door.frontier, 1), FetchBudget()).release([0]) == 0
     assert [r.getMessage() for r in caplog.records] == ["budget.unreadable"]
-    before = (await BulkLookup(door.engine, door.keys, 1).tally(0)).parks
-    raised = await RaisedQuotas(door.frontier, DeferredUrls(door.frontier, 1, row.files), FetchQuota()).release([0])
+    before = (await BulkLookup(door.engine, door.keys, 1).tally(0)).deferred
+    raised = await RaisedBudgets(door.frontier, DeferredUrls(door.frontier, 1, row.files), FetchBudget()).release([0])
     assert raised == before - (MANY - 697)
     await check_counts(door, row, pending=700, deferred=MANY - 697)
 

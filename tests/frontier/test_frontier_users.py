@@ -244,7 +244,7 @@ async def test_a_queue_is_stopped_started_and_emptied_for_all_users(door: Door, 
     assert await operator.purge("a.test") == 134
     assert raw(door, "users") == {}
     tally = await BulkLookup(door.engine, door.keys, 1).tally(0)
-    assert (tally.pending, tally.added - tally.done, tally.parks) == (1, 1, 0)
+    assert (tally.pending, tally.added - tally.done, tally.deferred) == (1, 1, 0)
 
 
 async def test_a_hint_names_the_user_whose_urls_came(door: Door) -> None:

@@ -69,7 +69,7 @@ async def test_a_crawl_that_comes_back_leaves_nothing_of_the_time_before(lab: La
     await lab.move()
     await lab.there.engine.command("UNLINK", lab.there.keys.takeovers, lab.there.keys.overrides)
     await lab.there.engine.command("HSET", lab.there.keys.of(2, "u"), "new", 1)
-    await lab.here.engine.command("HSET", lab.here.keys.crawl, "spent", "{}")
+    await lab.here.engine.command("HSET", lab.here.keys.crawl, "budget_reached", "{}")
     was = await dump(lab.there)
     await lab.move(back=True)
     assert await dump(lab.here) == was

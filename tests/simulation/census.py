@@ -151,11 +151,11 @@ class Census:
         added, done = int(counts.get("added", 0)), int(counts.get("done", 0))
         if added - done != pending.total():
             yield f"partition {p}: {added} added, {done} done, {pending.total()} pending"
-        released, parked = int(counts.get("released", 0)), int(counts.get("parked", 0))
+        released, deferrals = int(counts.get("released", 0)), int(counts.get("deferrals", 0))
         if seen != added - released or counted != seen:
             yield f"partition {p}: {added} added, {released} released, {seen} seen, {counted} counted as seen"
-        if parked - released != len(deferred):
-            yield f"partition {p}: {parked} deferred, {released} released, {len(deferred)} are"
+        if deferrals - released != len(deferred):
+            yield f"partition {p}: {deferrals} deferred, {released} released, {len(deferred)} are"
 
 
 def exported(folders: Sequence[Path]) -> tuple[dict[tuple[str, int], CommitEntry], list[str]]:

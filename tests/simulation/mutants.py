@@ -21,10 +21,10 @@ from crawler.frontier.owner import Frontier, Settlement
 from crawler.frontier.runs import Runs
 from crawler.hosts.robots_gate import RobotsGate
 from crawler.instance import finish
-from crawler.instance.raised_quotas import RaisedQuotas
+from crawler.instance.raised_budgets import RaisedBudgets
 from crawler.instance.rebalance import PartitionRebalance
 from crawler.instance.retelling import Retelling
-from crawler.instance.usage import QuotaUsage
+from crawler.instance.usage import BudgetUsage
 from crawler.jobs import runs
 from crawler.jobs.clock_check import ClockCheck
 from crawler.membership.failover import Failover
@@ -209,10 +209,10 @@ def files_go_at_once() -> contextlib.AbstractContextManager[None]:
 def ends_with_room() -> contextlib.AbstractContextManager[None]:
     """At the end, room for deferred URLs is not checked."""
 
-    async def has_more(self: QuotaUsage) -> bool:
+    async def has_more(self: BudgetUsage) -> bool:
         return False
 
-    return _patched(QuotaUsage, "has_more", has_more)
+    return _patched(BudgetUsage, "has_more", has_more)
 
 
 def moves_not_marked() -> contextlib.AbstractContextManager[None]:
@@ -221,12 +221,12 @@ def moves_not_marked() -> contextlib.AbstractContextManager[None]:
 
 
 def nothing_is_raised() -> contextlib.AbstractContextManager[None]:
-    """An instance with larger quotas of domains does not release what smaller ones deferred."""
+    """An instance with larger budgets of domains does not release what smaller ones deferred."""
 
-    async def release(self: RaisedQuotas, partitions: Any) -> int:
+    async def release(self: RaisedBudgets, partitions: Any) -> int:
         return 0
 
-    return _patched(RaisedQuotas, "release", release)
+    return _patched(RaisedBudgets, "release", release)
 
 
 def shown_early() -> contextlib.AbstractContextManager[None]:

@@ -160,7 +160,7 @@ class Simulation:
             self._watch_leaver(life)
 
     def _is_outspent(self, life: Life) -> bool:
-        """Is there, or was there a moment ago, an instance without its quotas, which released what was deferred?"""
+        """Is there, or was there a moment ago, an instance without its budgets, which released what was deferred?"""
         if life in self._unbudgeted:
             return False
         was_there = self._unbudgeted_ns > 0 and self.loop.now_ns - self._unbudgeted_ns < LEAVE_S * NS
@@ -213,13 +213,13 @@ class Simulation:
         if not await self._ends():
             return
         self.judge.stats["deferred at the end"] += self.census.deferred()
-        if self.census.deferred():  # by instances with quotas; instances that start now release them
+        if self.census.deferred():  # by instances with budgets; instances that start now release them
             self._raise()
             self.fleet.start(self.fleet.nodes[0])
             if not await self._ends():
                 return
             if left := self.census.deferred():
-                self.judge.blame("I12", f"finished without quotas, and {left} URLs are deferred")
+                self.judge.blame("I12", f"finished without budgets, and {left} URLs are deferred")
         self._close()
 
     def _is_idle(self) -> bool:
@@ -254,7 +254,7 @@ class Simulation:
         return True
 
     def _raise(self) -> None:
-        self.trace("--- instances that start now have no quotas")
+        self.trace("--- instances that start now have no budgets")
         self.fleet.settings = self._without_budgets
 
     async def _seed(self) -> None:

@@ -65,11 +65,11 @@ def too_early(turns: Iterable[Turn]) -> int:
 
 def share_of_bound(turns: Iterable[Sequence[Turn]]) -> float:
     """Requests made, as a share of what the delays would have allowed in that time, from each site's first on."""
-    needed = quota_reached = 0.0
+    needed = budget_reached = 0.0
     for mine in turns:
-        quota_reached += mine[-1].start - mine[0].start
+        budget_reached += mine[-1].start - mine[0].start
         needed += mine[-1].start - mine[0].start - sum(turn.late for turn in mine[1:])
-    return needed / quota_reached if quota_reached else 1.0
+    return needed / budget_reached if budget_reached else 1.0
 
 
 def overdue_at(turns: Iterable[Turn], moments: Sequence[float], *, by_s: float) -> list[int]:

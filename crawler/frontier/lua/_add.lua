@@ -3,7 +3,7 @@
 -- origin ('' for most), the member lacks its letter; with a reason ('' for most; see defer_one) the URL is deferred at once,
 -- or with 'at:MS' scheduled for that wall time (see _scheduled.lua); seed (0 for none) is the number of the seed it descends
 -- from, or the id of its run. All URLs of a call belong to one run.
--- Add quotas, 0 for no limit: {URLs of a queue, hosts of a domain (see _admission.lua)}. URLs beyond them are deferred.
+-- Add budgets, 0 for no limit: {URLs of a queue, hosts of a domain (see _admission.lua)}. URLs beyond them are deferred.
 -- With a limit on depth, z<run>:<bucket> stores fingerprint -> depth of all URLs that are pending or deferred: a shorter
 -- path may be found later. A URL that is no longer too deep goes into its queue.
 -- Other new URLs are collected over all commits of an ack and enter their queues at the end: one call with many members
@@ -41,10 +41,10 @@ do
   end
 end
 
-local function take_in(r, entries, default_delay_ms, quota)
+local function take_in(r, entries, default_delay_ms, budget)
   local n = #entries / 2
-  local has_quota = quota[AddQuotaArgs.urls] > 0 and not ctx.has_runs -- those of a run have none
-  local room = has_quota and math.max(0, quota[AddQuotaArgs.urls] - Users.own_urls(r)) or n
+  local has_budget = budget[AddBudgetArgs.urls] > 0 and not ctx.has_runs -- those of a run have none
+  local room = has_budget and math.max(0, budget[AddBudgetArgs.urls] - Users.own_urls(r)) or n
   meet(r, ctx.domain_of[r.queue], n)
   if room < n then
     local beyond = {}
@@ -62,7 +62,7 @@ do
     return reason ~= '' and string.match(reason, '^at:(%d+)$') or nil
   end
 
-  -- Why a URL is deferred at once; '' for most. hosts_max: 0 when hosts have no quota.
+  -- Why a URL is deferred at once; '' for most. hosts_max: 0 when hosts have no budget.
   local function defer_reason(items, at, hosts_max)
     local reason = scheduled_for(items, at) and '' or items[at + UrlItem.reason]
     if hosts_max == 0 or reason ~= '' then return reason end
@@ -71,11 +71,11 @@ do
     return takes_host(items[at + UrlItem.domain], host, hosts_max, is_seed) and '' or HOSTS
   end
 
-  -- Is a queue's quota of URLs used up, with those that arrived in this call?
-  local function is_full(r, quota)
+  -- Is a queue's budget of URLs used up, with those that arrived in this call?
+  local function is_full(r, budget)
     local arrived = ctx.arrived[r.queue]
     local urls = Users.own_urls(r) + (arrived and #arrived / 2 or 0)
-    return quota[AddQuotaArgs.urls] > 0 and urls >= quota[AddQuotaArgs.urls]
+    return budget[AddBudgetArgs.urls] > 0 and urls >= budget[AddBudgetArgs.urls]
   end
 
   -- A URL of a run is not kept for later, because the run ends: what would be deferred is refused. Why; '' for most.
@@ -85,10 +85,10 @@ do
   end
 
   -- Take in a URL that is new to the run. Returns whether it waits: false for one that was refused.
-  local function arrive(items, at, run, quota)
+  local function arrive(items, at, run, budget)
     local queue, domain, score = items[at + UrlItem.queue], items[at + UrlItem.domain], items[at + UrlItem.score]
     local member, origin, at_ms = items[at + UrlItem.member], items[at + UrlItem.origin], scheduled_for(items, at)
-    local reason = defer_reason(items, at, is_run(run) and 0 or quota[AddQuotaArgs.hosts]) -- quotas are not for runs
+    local reason = defer_reason(items, at, is_run(run) and 0 or budget[AddBudgetArgs.hosts]) -- budgets are not for runs
     count_seed(items[at + UrlItem.seed], ADDED, 1)
     if is_run(run) then
       local r = record_of(queue)
@@ -101,7 +101,7 @@ do
       end
     end
     if origin ~= '' then member = listed_member(queue, origin, member) end
-    if at_ms and reason == '' and is_full(record_of(queue), quota) then reason = 'urls' end
+    if at_ms and reason == '' and is_full(record_of(queue), budget) then reason = 'urls' end
     if at_ms and reason == '' then
       meet(record_of(queue), domain, 1)
       schedule(record_of(queue), score, member, at_ms)
@@ -130,18 +130,18 @@ do
 
   -- Returns a string with one digit for each URL, from value number `first` on (1 new, 0 seen, 2 depth lowered, 3 its run is
   -- closed).
-  function add_items(items, first, run, default_delay_ms, is_limited, quota)
+  function add_items(items, first, run, default_delay_ms, is_limited, budget)
     local size = UrlItem.size
     if is_closed(run) then return string.rep('3', (#items - first + 1) / size) end
     ctx.has_runs = is_run(run)
-    local seen, hosts_max = seen_set(run), quota[AddQuotaArgs.hosts]
+    local seen, hosts_max = seen_set(run), budget[AddBudgetArgs.hosts]
     local outcome, n, added = {}, 0, 0
     for at = first - 1, #items - 1, size do
       local fp, depth = items[at + UrlItem.fingerprint], items[at + UrlItem.depth]
       local digit = '0'
       if see(seen, fp) then
         digit, added = '1', added + 1
-        if arrive(items, at, run, quota) and is_limited then call('HSET', depths_of(seen, fp), fp, depth) end
+        if arrive(items, at, run, budget) and is_limited then call('HSET', depths_of(seen, fp), fp, depth) end
       else
         local depths = is_limited and depths_of(seen, fp)
         local before = depths and tonumber(call('HGET', depths, fp) or nil) or 0
@@ -163,9 +163,9 @@ do
 end
 
 -- Put all collected URLs into their queues.
-local function enter_all(default_delay_ms, quota)
+local function enter_all(default_delay_ms, budget)
   read_queues(ctx.arrivals)
-  for queue, entries in pairs(ctx.arrived) do take_in(record_of(queue), entries, default_delay_ms, quota) end
+  for queue, entries in pairs(ctx.arrived) do take_in(record_of(queue), entries, default_delay_ms, budget) end
   for _, r in pairs(ctx.records) do
     if r.has_refused then settle_idle(r) end
   end

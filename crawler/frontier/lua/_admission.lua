@@ -1,4 +1,4 @@
--- A domain's quota of hosts: URLs of hosts beyond it are deferred. Store n: domain -> number of its admitted hosts, and
+-- A domain's budget of hosts: URLs of hosts beyond it are deferred. Store n: domain -> number of its admitted hosts, and
 -- 'domain label' for each of them; the label of 'www.example.com' is 'www', that of the domain itself is '@'.
 
 -- The host of an item of add: from its origin, or from the letter of its member.

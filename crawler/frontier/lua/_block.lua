@@ -2,9 +2,9 @@
 -- best URLs, further blocks b:QUEUE:ID the others. t:QUEUE lists these by the highest score that each may hold; among equals
 -- the one with the highest id is the oldest. A block that is in a file is a stub: an entry of t:QUEUE named 'ID FILE OFFSET
 -- LENGTH URLS'. q:QUEUE exists if and only if the queue has URLs that can be handed out: no block overtakes a stub.
--- long: zset of queues -> number of their blocks in memory after the head; long:parked: the same for rows of deferred URLs
+-- long: zset of queues -> number of their blocks in memory after the head; long:deferred: the same for rows of deferred URLs
 -- (see _deferred.lua), which are spilled first; short: zset of queues whose next block has to be brought back from its file
--- -> since when (ms). meta's spilled and spilled_parked: URLs of queues, and of rows, that are in files.
+-- -> since when (ms). meta's spilled and spilled_deferred: URLs of queues, and of rows, that are in files.
 local BLOCK = 128 -- the engine's zset-max-listpack-entries
 local ID_LENGTH = 9
 
@@ -23,7 +23,7 @@ local function is_deep(reason) return string.sub(reason, 1, 6) == DEPTH .. ':' e
 
 local lengthen, shorten
 do
-  local function long_of(queue) return ctx.prefix .. (is_row(queue) and 'long:parked' or 'long') end
+  local function long_of(queue) return ctx.prefix .. (is_row(queue) and 'long:deferred' or 'long') end
 
   local function stays(queue)
     local reason = string.match(queue, '|(.*)$')
@@ -41,7 +41,7 @@ do
 end
 
 local function count_spilled(queue, n)
-  call('HINCRBY', ctx.meta_key, is_row(queue) and 'spilled_parked' or 'spilled', n)
+  call('HINCRBY', ctx.meta_key, is_row(queue) and 'spilled_deferred' or 'spilled', n)
   call('HINCRBY', ctx.meta_key, 'moves', 1)
 end
 

@@ -1,8 +1,8 @@
--- Deferred URLs: kept, but not handed out. Those deferred by a rule or a quota have blocks of their own, the row
+-- Deferred URLs: kept, but not handed out. Those deferred by a rule or a budget have blocks of their own, the row
 -- QUEUE|reason. A queue can also be stopped as a whole: stop is the reason, in its record and in the hash stops.
 -- URLs of runs are never deferred one by one: a run ends, so they are refused instead (see _add.lua).
--- Deferred URLs are not pending: deferring a URL counts as done, releasing it as added; meta's parked and released count
--- both. A queue that is stopped as 'paused' keeps its URLs pending. parks: hash 'QUEUE|reason' -> number of URLs.
+-- Deferred URLs are not pending: deferring a URL counts as done, releasing it as added; meta's deferrals and released count
+-- both. A queue that is stopped as 'paused' keeps its URLs pending. deferred: hash 'QUEUE|reason' -> number of URLs.
 -- URLs that are too deep are in rows QUEUE|depth:N, one for each depth, in the order of fingerprints and with the member
 -- 'FINGERPRINT SCORE MEMBER': when a shorter path to one is found, only its fingerprint is known.
 local row_name, row_of, defer, defer_one, note_released, room_beside, take_deep, note_runs
@@ -19,11 +19,11 @@ do
     return row
   end
 
-  -- Count deferred URLs; those of the crawl's own quota of URLs also separately.
+  -- Count deferred URLs; those of the crawl's own budget of URLs also separately.
   local function note_deferred(queue, reason, n)
     enter(State.DEFERRED, nil, {reason = Losses.deferred_for(reason), example = queue}, n)
     if reason == BEYOND then count(ctx.total, 'beyond', n) end
-    call('HINCRBY', ctx.prefix .. 'parks', row_name(queue, reason), n)
+    call('HINCRBY', ctx.prefix .. 'deferred', row_name(queue, reason), n)
   end
 
   -- Put entries of a queue into its row: {score, member, ...}, scores as text.
@@ -45,22 +45,22 @@ do
   end
 
   function note_released(queue, reason, n)
-    local name, none = row_name(queue, reason), call('HINCRBY', ctx.prefix .. 'parks', row_name(queue, reason), -n) == 0
-    if none then call('HDEL', ctx.prefix .. 'parks', name) end
+    local name, none = row_name(queue, reason), call('HINCRBY', ctx.prefix .. 'deferred', row_name(queue, reason), -n) == 0
+    if none then call('HDEL', ctx.prefix .. 'deferred', name) end
     leave(State.DEFERRED, nil, {reason = Losses.deferred_for(reason), example = none and queue or nil}, n)
     if reason == BEYOND then count(ctx.total, 'beyond', -n) end
   end
 
   -- How many of the URLs deferred for a reason may be released, so that at most taken_in_max URLs of the queue are admitted.
   function room_beside(r, reason, taken_in_max)
-    local deferred = tonumber(call('HGET', ctx.prefix .. 'parks', row_name(r.queue, reason)) or nil) or 0
+    local deferred = tonumber(call('HGET', ctx.prefix .. 'deferred', row_name(r.queue, reason)) or nil) or 0
     return math.min(deferred, taken_in_max - (Users.own_urls(r) - deferred))
   end
 
   -- Take a URL that is deferred as too deep out of its row. Returns its member, nil when it is not there.
   function take_deep(queue, depth, fingerprint)
     local reason = DEPTH .. ':' .. depth
-    if call('HEXISTS', ctx.prefix .. 'parks', row_name(queue, reason)) == 0 then return nil end
+    if call('HEXISTS', ctx.prefix .. 'deferred', row_name(queue, reason)) == 0 then return nil end
     local row, at = row_of(queue, reason), string.sub(fingerprint, -9)
     local id = call('ZRANGEBYSCORE', index_of(row.queue), at, '+inf', 'LIMIT', 0, 1)[1]
     local key = id and block_of(row.queue, id) or head_of(row.queue)

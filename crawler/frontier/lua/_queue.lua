@@ -176,7 +176,7 @@ end
 -- How many URLs of a queue a stop defers.
 function Stops.deferred_by(r, reason) return Stops.BUDGETS[reason] and Users.own_n(r) or r[N] end
 
--- How many URLs of the crawl itself were ever added to a queue: its quota is not for runs.
+-- How many URLs of the crawl itself were ever added to a queue: its budget is not for runs.
 function Users.own_urls(r) return r[URLS] - (r[MORE].run_urls or 0) end
 
 -- The set of due queues with a boost (nil and 0: none) in which a user has URLs.

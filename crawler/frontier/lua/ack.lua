@@ -39,7 +39,7 @@ end
 if not fence(ARGV) then return {'FENCED'} end
 local run, default_delay, is_limited = ARGV[AckArgs.run], tonumber(ARGV[AckArgs.default_delay_ms]), ARGV[AckArgs.is_limited] == '1'
 ctx.user = ARGV[AckArgs.user]
-local quota, commits, tokens, queues, n = cmsgpack.unpack(ARGV[AckArgs.quota]), {}, {}, {}, #ARGV - AckArgs.size
+local budget, commits, tokens, queues, n = cmsgpack.unpack(ARGV[AckArgs.budget]), {}, {}, {}, #ARGV - AckArgs.size
 for i = 1, n do
   local one = list_of(ARGV[AckArgs.size + i])
   commits[i], tokens[i], queues[i] = one, one[AckItem.token], one[AckItem.queue]
@@ -53,7 +53,7 @@ for i = 1, n do
   local one, token = commits[i], tokens[i]
   local key = one[AckItem.log_key]
   if claimed[i] and not is_ended[token] and is_of_epoch(token, ARGV[AckArgs.epoch]) then
-    local digits = one[items_of(one)] and add_items(one, items_of(one), run, default_delay, is_limited, quota) or ''
+    local digits = one[items_of(one)] and add_items(one, items_of(one), run, default_delay, is_limited, budget) or ''
     sequence = sequence + 1
     local text = text_of(sequence)
     push(log, key, token .. ' ' .. text .. ' ' .. one[AckItem.entry])
@@ -72,7 +72,7 @@ if #ended > 0 then
   run_many(ended, 'ZREM', ctx.prefix .. 'x')
   forget(run, fingerprints, is_limited)
   count(ctx.total, 'sequence', #ended)
-  enter_all(default_delay, quota)
+  enter_all(default_delay, budget)
   ctx.top_min = tonumber(known[2] or nil) or -1
   answers[2] = close_call()
 end

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- admit_hosts: move URLs that a domain's quota of hosts deferred into their queue, if it admits their hosts now. Without a
+-- admit_hosts: move URLs that a domain's budget of hosts deferred into their queue, if it admits their hosts now. Without a
 -- fence. Idempotent.
 -- KEYS  meta
 -- ARGV  AdmitArgs; at most 128 URLs

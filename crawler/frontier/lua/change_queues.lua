@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- change_queues: stop, start, slow or boost queues and release deferred URLs, for an operator or after a quota was raised.
+-- change_queues: stop, start, slow or boost queues and release deferred URLs, for an operator or after a budget was raised.
 -- Without a fence. Idempotent, except for 'release', which may be repeated until nothing is left.
 -- KEYS  meta
 -- ARGV  OrderArgs. What of each order:

@@ -3,7 +3,7 @@
 -- scheduled URLs that are due into their queues, and moves the records of queues that have long been idle to their stores.
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {request id (session-number), engine run id, URLs max, URLs per queue max,
---       claim ahead (ms), visibility timeout (ms), default delay (ms), claims out per queue max, fetch quotas of a queue:
+--       claim ahead (ms), visibility timeout (ms), default delay (ms), claims out per queue max, fetch budgets of a queue:
 --       pages, bytes (0: none), lead (ms): how long before its time a queue without a borrower is handed out, weights of
 --       users that have another one than 1 (flat: user, weight), wall time (ms): what is scheduled until then is due,
 --       until the next probe of a silent origin, if nothing is heard of this one (ms), at most so many URLs that are of no user}
@@ -138,7 +138,7 @@ local function allowance(r, left)
   return math.min(n, per_queue, left, math.max(0, out_max - r[OUT]))
 end
 
--- How many more of the crawl's own URLs of a queue its quotas allow now, with claims out counted as pages; and which quota is
+-- How many more of the crawl's own URLs of a queue its budgets allow now, with claims out counted as pages; and which budget is
 -- used up, if any. Pages of runs do not count.
 local function budget_left(r)
   if bytes_max > 0 and r[BYTES] - (r[MORE].run_bytes or 0) >= bytes_max then return 0, 'bytes' end
@@ -215,7 +215,7 @@ local function visit(r, left, users)
   if start > horizon_of(r) then return 0, false, start end
   local own, used_up = budget_left(r)
   if used_up and r[MORE].stop ~= used_up then stop_queue(r, used_up) end
-  own = Stops.hold(r, '') and 0 or math.min(own, own_left) -- stopped, though this claim's quota may be higher
+  own = Stops.hold(r, '') and 0 or math.min(own, own_left) -- stopped, though this claim's budget may be higher
   local n, some = math.min(allowance(r, left), users and left or own), 0
   if n > 0 then
     some = users and take_in_turn(r, n, users, own) or take_row(r, n)
@@ -323,7 +323,7 @@ local function hand_out()
 end
 
 -- '' and the users whose URLs wait in queues;
--- '' not where the crawl's quotas are used up.
+-- '' not where the crawl's budgets are used up.
 local function users_here()
   local found = meta().users ~= 0 and call('HKEYS', ctx.prefix .. 'users') or {}
   if own_left > 0 then table.insert(found, 1, '') end

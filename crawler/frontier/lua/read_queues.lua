@@ -1,5 +1,5 @@
 #!lua flags=no-writes,allow-oom
--- read_queues: read records of queues, shared robots.txt of origins, the hosts of domains that a quota admitted, or the counts
+-- read_queues: read records of queues, shared robots.txt of origins, the hosts of domains that a budget admitted, or the counts
 -- of seeds and runs. Reads only.
 -- KEYS  meta
 -- ARGV  ReadArgs ('queues', 'robots', 'hosts' or 'counts'), then at most 256 names

@@ -1,4 +1,4 @@
-"""Quotas of the whole crawl: how much an instance may still admit and claim, and when a limit is reached."""
+"""Budgets of the whole crawl: how much an instance may still admit and claim, and when a limit is reached."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from crawler.errors import ArchiveError
 from crawler.frontier.deferred import DeferredRow
-from crawler.frontier.messages import QuotaReached
+from crawler.frontier.messages import BudgetReached
 from crawler.frontier.stats import Totals
-from crawler.instance import usage as usage_of_quotas
-from crawler.instance.crawl_quota import QuotaAdmission
+from crawler.instance import usage as usage_of_budgets
+from crawler.instance.crawl_budget import BudgetAdmission
 from crawler.instance.deferred_share import DeferredShare
-from crawler.instance.usage import UNRELEASED_MS, QuotaUsage
+from crawler.instance.usage import UNRELEASED_MS, BudgetUsage
 from crawler.settings import load
 from crawler.worker.counters import Counters
 from crawler.worker.open_claims import OpenClaims
@@ -28,7 +28,7 @@ class FakeEngine:
 
     def __init__(self) -> None:
         self.now = Totals()
-        self.quota_reached: QuotaReached | None = None
+        self.budget_reached: BudgetReached | None = None
         self.deferred = 0
         self.open = 0  # claims of all instances
         self.hinted: list[int] = []
@@ -40,8 +40,8 @@ class FakeEngine:
     async def claimed(self) -> int:
         return self.open
 
-    async def note_quota_reached(self, quota_reached: QuotaReached | None) -> None:
-        self.quota_reached = quota_reached
+    async def note_budget_reached(self, budget_reached: BudgetReached | None) -> None:
+        self.budget_reached = budget_reached
 
     async def release(self, partition: int, queue: str, reason: str, n: int) -> int:
         if not self.is_readable:
@@ -62,15 +62,15 @@ def usage_of(
     claiming: str = "a",
     on_room: Callable[[], None] = lambda: None,
     **options: int,
-) -> tuple[QuotaUsage, Counters, Callable[[], bool]]:
-    """The usage of quotas, the counters it updates, and whether one more URL is admitted."""
+) -> tuple[BudgetUsage, Counters, Callable[[], bool]]:
+    """The usage of budgets, the counters it updates, and whether one more URL is admitted."""
     settings = load(environment={}, options={k.replace("__", "."): v for k, v in options.items()})
     counters, held = Counters(OpenClaims(1000)), held_with(0)
     deferred_urls: Any = engine
-    admission = QuotaAdmission(settings.budget.crawl_urls, DeferredShare(deferred_urls, 4))
+    admission = BudgetAdmission(settings.budget.crawl_urls, DeferredShare(deferred_urls, 4))
     due: Any = SimpleNamespace(hint=engine.hinted.append, room_changed=on_room)
     work = work_of(held=held, counters=counters, due=due)
-    usage = QuotaUsage(deferred_urls, deferred_urls, admission, work, settings, sharers=lambda: frozenset(claiming))
+    usage = BudgetUsage(deferred_urls, deferred_urls, admission, work, settings, sharers=lambda: frozenset(claiming))
     return usage, counters, lambda: admission.admits(sharers)
 
 
@@ -115,9 +115,9 @@ async def test_deferred_urls_with_room_are_released_and_claimed_at_once() -> Non
 
 
 async def test_what_its_owner_does_not_release_another_instance_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Found by the simulation: the owner had begun without quotas and did not count; the crawl never ended."""
+    """Found by the simulation: the owner had begun without budgets and did not count; the crawl never ended."""
     engine, now_ms = FakeEngine(), 10_000
-    monkeypatch.setattr(usage_of_quotas, "monotonic_ms", lambda: now_ms)
+    monkeypatch.setattr(usage_of_budgets, "monotonic_ms", lambda: now_ms)
     usage, *_ = usage_of(engine, budget__crawl_urls=100)
     engine.now, engine.deferred = Totals(taken_in=80, beyond=3), 3
     await usage.prepare()
@@ -153,7 +153,7 @@ async def test_urls_in_an_unreadable_file_stay_deferred_and_the_crawl_ends(
     assert (engine.deferred, engine.now.taken_in) == (10, 100)
 
 
-async def test_the_engines_total_decides_whether_a_quota_is_reached() -> None:
+async def test_the_engines_total_decides_whether_a_budget_is_reached() -> None:
     """An engine that fell back has fewer pages than this instance was told that it had committed."""
     engine = FakeEngine()
     usage, counters, _ = usage_of(engine, budget__crawl_pages=10)
@@ -165,7 +165,7 @@ async def test_the_engines_total_decides_whether_a_quota_is_reached() -> None:
     assert (usage.limit, counters.pages_left()) == ("", 3)
     engine.now, counters.committed, counters.own_committed = Totals(fetched=10), 13, 13
     await usage.count()
-    assert (usage.limit, engine.quota_reached) == ("budget", QuotaReached(reason="crawl:pages", budget=10))
+    assert (usage.limit, engine.budget_reached) == ("budget", BudgetReached(reason="crawl:pages", budget=10))
 
 
 @pytest.mark.parametrize(
@@ -183,16 +183,16 @@ async def test_whichever_is_reached_first_ends_the_crawl(options: dict[str, int]
     usage, counters, _ = usage_of(engine, **options)
     engine.now = Totals(fetched=5, bytes=1000)
     await usage.prepare()
-    assert (usage.limit, engine.quota_reached is not None) == (limit, limit == "budget")
+    assert (usage.limit, engine.budget_reached is not None) == (limit, limit == "budget")
     assert (counters.pages_left() == 0) == bool(limit)
 
 
 async def test_a_larger_budget_takes_the_flag_away() -> None:
     engine = FakeEngine()
-    engine.now, engine.quota_reached = Totals(fetched=5), QuotaReached(reason="crawl:pages", budget=5)
+    engine.now, engine.budget_reached = Totals(fetched=5), BudgetReached(reason="crawl:pages", budget=5)
     usage, *_ = usage_of(engine, budget__crawl_pages=6)
     await usage.prepare()
-    assert engine.quota_reached is None
+    assert engine.budget_reached is None
 
 
 @pytest.mark.parametrize("limit", ["crawl__pages_max", "budget__crawl_pages"])

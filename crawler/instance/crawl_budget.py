@@ -1,7 +1,7 @@
-"""The crawl's quota of URLs: how many this instance may admit, and release from the deferred ones.
+"""The crawl's budget of URLs: how many this instance may admit, and release from the deferred ones.
 
 No script sees more than one partition, so each instance has a share of the room until the next count
-(docs/internals/decisions/quotas.md).
+(docs/internals/decisions/budgets.md).
 """
 
 import logging
@@ -13,7 +13,7 @@ from crawler.instance.deferred_share import DeferredShare
 log = logging.getLogger(__name__)
 
 
-class QuotaAdmission:
+class BudgetAdmission:
     """`budget`: 0 for no limit. `deferred`: URLs that wait for room; new ones go behind them."""
 
     def __init__(self, budget: int, share: DeferredShare) -> None:

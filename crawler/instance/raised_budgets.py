@@ -1,8 +1,8 @@
-"""Raised quotas: restarts queues that a smaller quota stopped, and releases the URLs that it deferred; and those that
+"""Raised budgets: restarts queues that a smaller budget stopped, and releases the URLs that it deferred; and those that
 waited for private addresses to be allowed.
 
 Runs when an instance starts and for each partition that it acquires. Needs no lease. Each call may be repeated, and
-does nothing where no quota has room.
+does nothing where no budget has room.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from crawler.frontier.deferred import (
     DeferredUrls,
     QueueChange,
 )
-from crawler.frontier.messages import FetchQuota
+from crawler.frontier.messages import FetchBudget
 from crawler.frontier.owner import Frontier
 from crawler.frontier.pending import PendingUrls
 from crawler.instance.deferred_share import PARTITIONS_MAX
@@ -42,11 +42,11 @@ RECORDS_MAX = 64  # a call
 URLS = "urls"
 
 
-class RaisedQuotas:
-    """Compares the quotas of one instance with the engine's records. Raises EngineError."""
+class RaisedBudgets:
+    """Compares the budgets of one instance with the engine's records. Raises EngineError."""
 
     def __init__(
-        self, frontier: Frontier, deferred_urls: DeferredUrls, budget: FetchQuota, *, allow_private: bool = False
+        self, frontier: Frontier, deferred_urls: DeferredUrls, budget: FetchBudget, *, allow_private: bool = False
     ) -> None:
         self._frontier = frontier
         self._deferred_urls = deferred_urls
@@ -54,7 +54,7 @@ class RaisedQuotas:
         self._allow_private = allow_private
 
     async def release(self, partitions: Sequence[int]) -> int:
-        """Start and release what the quotas allow in these partitions; how many URLs are pending again."""
+        """Start and release what the budgets allow in these partitions; how many URLs are pending again."""
         urls = 0
         for i in range(0, len(partitions), PARTITIONS_MAX):
             some = partitions[i : i + PARTITIONS_MAX]
@@ -81,10 +81,10 @@ class RaisedQuotas:
         return is_left(pages, self._budget.pages)
 
     async def _release_by_urls(self, partition: int, rows: dict[str, int]) -> int:
-        """Release what the quota of URLs admits now. `rows`: queue -> URLs beyond it."""
-        add_quota, released = self._frontier.add_quota, 0
+        """Release what the budget of URLs admits now. `rows`: queue -> URLs beyond it."""
+        add_budget, released = self._frontier.add_budget, 0
         for queue, known in (await self._records(partition, list(rows))).items():
-            budget = add_quota.urls
+            budget = add_budget.urls
             n = room_of(met=known.get("urls", 0) - known.get("run_urls", 0), deferred=rows[queue], budget=budget)
             try:
                 released += await self._deferred_urls.release(partition, queue, URLS, n, upto=budget or -1)
@@ -101,17 +101,17 @@ class RaisedQuotas:
         return sum([await self._deferred_urls.release(p.partition, p.queue, p.reason, p.urls) for p in rows])
 
     async def _release_by_hosts(self, partition: int, rows: dict[str, DeferredRow]) -> int:
-        """Release URLs of hosts beyond a domain's quota of hosts, for as many hosts as it admits now."""
-        add_quota = self._frontier.add_quota
+        """Release URLs of hosts beyond a domain's budget of hosts, for as many hosts as it admits now."""
+        add_budget = self._frontier.add_budget
         known = await self._records(partition, list(rows))
         domains = {queue: record.get("domain", queue) for queue, record in known.items()}
         admitted = 0
         for (queue, domain), taken in zip(
             domains.items(), await self._deferred_urls.hosts(partition, list(domains.values())), strict=True
         ):
-            if not add_quota.hosts:
+            if not add_budget.hosts:
                 admitted += await self._deferred_urls.release(partition, queue, HOSTS, rows[queue].urls)
-            elif taken < add_quota.hosts:
+            elif taken < add_budget.hosts:
                 admitted += await self._release_row(partition, queue, domain, taken)
         return admitted
 
@@ -127,7 +127,7 @@ class RaisedQuotas:
 
     async def _scan_row(self, partition: int, queue: str, domain: str, taken: int, more: set[str]) -> int:
         """`taken`: hosts of the domain when the row was first read; `more`: those that it admits now."""
-        hosts_max, admitted = self._frontier.add_quota.hosts, 0
+        hosts_max, admitted = self._frontier.add_budget.hosts, 0
         pending = PendingUrls(self._frontier.engine, self._frontier.keys)
         async for some in pending.row(partition, queue, HOSTS):
             urls = []
@@ -153,8 +153,8 @@ class RaisedQuotas:
 EVERY_S = 1.0
 
 
-class RaisedQuotasWatcher:
-    """Applies raised quotas next to the pipeline; a crawl that had finished continues with what `prepare` releases."""
+class RaisedBudgetsWatcher:
+    """Applies raised budgets next to the pipeline; a crawl that had finished continues with what `prepare` releases."""
 
     def __init__(
         self,
@@ -169,10 +169,10 @@ class RaisedQuotasWatcher:
     ) -> None:
         """`wake`: called with a partition whose queues may be claimed now. `pause`: awaited before each look."""
         self._gate = pause
-        self._raised = RaisedQuotas(
+        self._raised = RaisedBudgets(
             frontier,
             deferred_urls,
-            FetchQuota(pages=settings.pages, bytes=settings.bytes, depth=settings.depth),
+            FetchBudget(pages=settings.pages, bytes=settings.bytes, depth=settings.depth),
             allow_private=allow_private,
         )
         self._held = held
@@ -185,7 +185,7 @@ class RaisedQuotasWatcher:
         await self._raised.release(range(partitions))
 
     async def run(self) -> None:
-        """Check each acquired partition: its last owner may have had smaller quotas."""
+        """Check each acquired partition: its last owner may have had smaller budgets."""
         while True:
             await tick(EVERY_S)
             await self._gate()

@@ -17,7 +17,7 @@ def test_what_is_as_deep_as_the_budget_is_near_enough() -> None:
 
 
 @given(taken=COUNTS, deferred=COUNTS, budget=COUNTS.filter(bool))
-def test_never_more_is_admitted_than_the_quota_or_than_is_deferred(taken: int, deferred: int, budget: int) -> None:
+def test_never_more_is_admitted_than_the_budget_or_than_is_deferred(taken: int, deferred: int, budget: int) -> None:
     n = room_of(met=taken + deferred, deferred=deferred, budget=budget)
     assert 0 <= n <= deferred
     assert taken + n <= max(budget, taken)
