@@ -53,7 +53,7 @@ STARTS_TASKS = {
     "engine/server.py": "it repeats until a primary answers, and only records what it finds; cancelled at the end",
     "engine/client.py": "callers await the results of the calls that it sends",
     "handlers/loop_end.py": "waits for a moment, then leaves user code behind",
-    "worker/address_limit.py": "its callback requeues the claim",
+    "worker/reaching.py": "its callback requeues the claim",
     "supervisor/child.py": "gathered when the process has ended",
     "supervisor/supervisor.py": "its callback stops all when one failed",
     "tui/app.py": "the read of the front screen: awaited, or cancelled when another screen comes to the front",

@@ -38,7 +38,7 @@ from crawler.runtime.clocks import monotonic_ms, wall_s
 from crawler.runtime.crash_points import reached
 from crawler.runtime.ticks import tick
 from crawler.settings import Settings
-from crawler.worker.address_limit import LATE_S, PROMPT_MS, SLOW, Kind, Reached, Reaching, SlowHosts, address_of
+from crawler.worker.address_limit import Kind, address_of
 from crawler.worker.answers import Answers, attempt_failed, delivered
 from crawler.worker.before_page import BEAT_PAUSE_S, Hosts, LoginTurns, Means, OwnWaits, RobotsTurns, SessionNotes
 from crawler.worker.cookie_walls import CookieWalls
@@ -47,8 +47,10 @@ from crawler.worker.lateness import PolitenessMargin
 from crawler.worker.open_claims import ClaimPlace
 from crawler.worker.outcomes import Deferred, Failed, Refused
 from crawler.worker.page_requests import Answered, PageRequest, StaleRequests, Step
+from crawler.worker.reaching import LATE_S, Reached, Reaching
 from crawler.worker.response_policy import is_once, why_not_sent
 from crawler.worker.schedule import QueueSlot
+from crawler.worker.slow_hosts import PROMPT_MS, SLOW, SlowHosts
 from crawler.worker.turn import (
     AwaitReach,
     Deliver,

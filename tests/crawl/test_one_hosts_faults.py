@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crawler.crawl.instance import Instance
-from crawler.worker import address_limit, fetch
+from crawler.worker import address_limit, fetch, slow_hosts
 from tests.crawl.harness import Crawled, crawl, settings_of
 from tests.support.dns_server import SERVFAIL, DnsAnswer, DnsServer
 from tests.support.patience import PATIENCE_S
@@ -164,9 +164,10 @@ async def test_more_tarpits_than_workers_leave_some_to_the_others(
 ) -> None:
     """Also those that answer their robots.txt at once, and then nothing more."""
     tarpits = 40
-    for module in (address_limit, fetch):
+    for module in (slow_hosts, fetch):
         monkeypatch.setattr(module, "PROMPT_MS", 300)
     monkeypatch.setattr(address_limit, "MAKE_WAY_MS", 200)
+    monkeypatch.setattr(slow_hosts, "MAKE_WAY_MS", 200)
 
     def web(host: str, path: str) -> Answer:
         if host.startswith("tarpit") and (path != "/robots.txt" or robots == "tarpit"):

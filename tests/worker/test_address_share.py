@@ -8,15 +8,8 @@ from typing import Any
 import pytest
 
 from crawler.worker import address_limit
-from crawler.worker.address_limit import (
-    LINE_PER_REQUEST,
-    MAKE_WAY_MS,
-    PROMPT_MS,
-    AddressLimiter,
-    Kind,
-    SlowHosts,
-    line_of,
-)
+from crawler.worker.address_limit import LINE_PER_REQUEST, MAKE_WAY_MS, AddressLimiter, Kind, line_of
+from crawler.worker.slow_hosts import PROMPT_MS, SlowHosts
 from crawler.worker.turn import AwaitAddress, Requeue
 
 ADDRESS = "192.0.2.1"

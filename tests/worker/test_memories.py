@@ -50,16 +50,28 @@ from crawler.web.connection_pool import Pool
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 from crawler.web.tls import ResumingContext
-from crawler.worker import address_limit, cookie_walls, hooks, internal_errors, page_requests, response_policy, schedule
-from crawler.worker.address_limit import AddressLimiter, Reached, Reaching, SlowHosts
+from crawler.worker import (
+    address_limit,
+    cookie_walls,
+    hooks,
+    internal_errors,
+    page_requests,
+    response_policy,
+    schedule,
+    slow_hosts,
+)
+from crawler.worker import reaching as reaching_module
+from crawler.worker.address_limit import AddressLimiter
 from crawler.worker.cookie_walls import CookieWalls
 from crawler.worker.hooks import Hooks
 from crawler.worker.internal_errors import InternalErrors
 from crawler.worker.open_claims import OpenClaims
 from crawler.worker.outcomes import Refused
 from crawler.worker.page_requests import Answered, PageRequest, StaleRequests, Step
+from crawler.worker.reaching import Reached, Reaching
 from crawler.worker.response_policy import Recall, ResponsePolicy
 from crawler.worker.schedule import QueueSlot, Scheduler
+from crawler.worker.slow_hosts import SlowHosts
 from crawler.worker.turn import AwaitReach
 from tests.support.patience import others_run
 from tests.worker.policy_lab import SETTLED, answer, claim_at, failure
@@ -234,7 +246,7 @@ async def claims_for_names(patch: pytest.MonkeyPatch) -> Filled:
 
 async def look_ups(patch: pytest.MonkeyPatch) -> Filled:
     """The claims have left meanwhile: the names are late."""
-    patch.setattr(address_limit, "ATTEMPTS_MAX", BOUND)
+    patch.setattr(reaching_module, "ATTEMPTS_MAX", BOUND)
     reaching, _ = await reaching_of()
     found = []
     for n in range(MANY):
@@ -248,7 +260,7 @@ async def look_ups(patch: pytest.MonkeyPatch) -> Filled:
 
 
 async def results(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(address_limit, "RESULTS_MAX", BOUND)
+    patch.setattr(reaching_module, "RESULTS_MAX", BOUND)
     reaching, fake = await reaching_of()
     fake.may_answer.set()
     for n in range(MANY):
@@ -265,7 +277,7 @@ def address_in(reaching: Reaching, n: int) -> str | None:
 
 
 async def late_names(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(address_limit, "RESULTS_MAX", BOUND)
+    patch.setattr(reaching_module, "RESULTS_MAX", BOUND)
     reaching, fake = await reaching_of()
     for n in range(MANY):
         fake.may_answer = asyncio.Event()
@@ -282,7 +294,7 @@ async def late_names(patch: pytest.MonkeyPatch) -> Filled:
 
 
 async def answering(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(address_limit, "ANSWERED_MAX", BOUND)
+    patch.setattr(slow_hosts, "ANSWERED_MAX", BOUND)
     hosts = SlowHosts(scheduler_of(), workers=4)
     for n in range(MANY):
         hosts.note(origin(n), answered=True, took_ms=1)
@@ -290,10 +302,10 @@ async def answering(patch: pytest.MonkeyPatch) -> Filled:
 
 
 async def holding(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(address_limit, "ANSWERED_MAX", BOUND)
+    patch.setattr(slow_hosts, "ANSWERED_MAX", BOUND)
     hosts = SlowHosts(scheduler_of(), workers=4)
     for n in range(MANY):
-        hosts.note(origin(n), answered=False, took_ms=address_limit.PROMPT_MS)
+        hosts.note(origin(n), answered=False, took_ms=slow_hosts.PROMPT_MS)
     return Filled(len(hosts._silent), known(hosts.kind_of(origin(n)) is address_limit.Kind.SLOW for n in range(MANY)))
 
 
@@ -751,7 +763,7 @@ def test_a_cache_of_the_process_has_the_bound_of_the_docs(row: str) -> None:
 
 
 async def test_look_ups_of_attackers_keep_others_waiting_only_until_some_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(address_limit, "ATTEMPTS_MAX", BOUND)
+    monkeypatch.setattr(reaching_module, "ATTEMPTS_MAX", BOUND)
     reaching, fake = await reaching_of()
     assert sum(waiting(reaching, host_claim(n)) for n in range(MANY)) == BOUND
     assert not waiting(reaching, host_claim(MANY))

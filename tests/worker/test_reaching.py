@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from crawler.errors import UsageError
 from crawler.model import Claim, Failure, FailureKind
 from crawler.rules.urls import host_of, origin_of
-from crawler.worker import address_limit
-from crawler.worker.address_limit import LATE, LATE_KEPT_MS, Reached, Reaching
+from crawler.worker import reaching as reaching_module
 from crawler.worker.open_claims import OpenClaims
+from crawler.worker.reaching import LATE, LATE_KEPT_MS, Reached, Reaching
 from crawler.worker.schedule import Scheduler
 from crawler.worker.turn import AwaitReach, Requeue, Turn, TurnEnd
 from tests.support.patience import PATIENCE_S, others_run
@@ -101,7 +101,7 @@ def at(host: str, n: int) -> Claim:
 
 @pytest.fixture
 def late_s(monkeypatch: pytest.MonkeyPatch) -> float:
-    monkeypatch.setattr(address_limit, "LATE_S", 0.02)
+    monkeypatch.setattr(reaching_module, "LATE_S", 0.02)
     return 0.02
 
 
@@ -172,8 +172,8 @@ async def test_what_comes_late_counts_for_those_that_come_again(
     wanted = Reached(answer) if isinstance(answer, str) else Reached(failure=answer)
     assert lab.reached == [("1", LATE), ("1", wanted)]
     assert lab.fetcher.asked == ["a.test"]
-    later_ms = address_limit.monotonic_ms() + LATE_KEPT_MS
-    monkeypatch.setattr(address_limit, "monotonic_ms", lambda: later_ms)
+    later_ms = reaching_module.monotonic_ms() + LATE_KEPT_MS
+    monkeypatch.setattr(reaching_module, "monotonic_ms", lambda: later_ms)
     await lab.turn()
     await asyncio.sleep(0)
     assert lab.fetcher.asked == ["a.test", "a.test"], "but not forever"
@@ -309,7 +309,7 @@ async def test_a_claim_whose_name_was_just_found_is_not_returned_as_well(labs: L
 async def test_what_is_kept_for_claims_and_hosts_is_bounded(
     labs: Labs, late_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(address_limit, "RESULTS_MAX", 3)
+    monkeypatch.setattr(reaching_module, "RESULTS_MAX", 3)
     lab = labs(*(at(f"{n}.a.test", n) for n in range(9)))
     await lab.turns(9)
     await asyncio.sleep(2 * late_s)

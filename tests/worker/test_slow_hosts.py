@@ -5,12 +5,13 @@ import itertools
 
 import pytest
 
-from crawler.worker import address_limit
+from crawler.worker import address_limit, slow_hosts
 from crawler.worker import page_requests as page_request
-from crawler.worker.address_limit import ANSWERED_MAX, PROMPT_MS, SLOW_SHARE, WARY_MS, SlowHosts
+from crawler.worker.address_limit import SLOW_SHARE, WARY_MS
 from crawler.worker.open_claims import OpenClaims
 from crawler.worker.page_requests import OpenRequests
 from crawler.worker.schedule import Scheduler
+from crawler.worker.slow_hosts import ANSWERED_MAX, PROMPT_MS, SlowHosts
 from crawler.worker.turn import AwaitAddress, Requeue, Turn, TurnEnd
 from tests.support.patience import others_run
 from tests.worker.test_schedule import batch, claim
@@ -46,7 +47,8 @@ def test_unknown_origins_are_limited_only_after_slow_ones_held_more_than_their_s
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 0
-    monkeypatch.setattr(address_limit, "monotonic_ms", lambda: now)
+    for module in (address_limit, slow_hosts):
+        monkeypatch.setattr(module, "monotonic_ms", lambda: now)
     hosts, new, quick, slow = hosts_for(), "http://new.test", "http://quick.test", "http://slow.test"
     hosts.note(quick, answered=True, took_ms=20)
     hosts.note(slow, answered=True, took_ms=PROMPT_MS)
@@ -109,7 +111,7 @@ async def test_a_quick_origin_always_finds_a_worker_among_ten_times_as_many_atta
 
 
 def test_what_is_remembered_of_origins_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(address_limit, "ANSWERED_MAX", 3)
+    monkeypatch.setattr(slow_hosts, "ANSWERED_MAX", 3)
     assert ANSWERED_MAX > 3
     hosts = hosts_for()
     for n in (0, 1, 2, 0, 3):
