@@ -6,7 +6,7 @@ import pytest
 
 from crawler.cli.main import parser
 from crawler.settings import Settings
-from scripts.docs_lib import reference
+from scripts.docs_lib import frontier_layout, reference
 
 DOCUMENTED_MAX = 70
 
@@ -19,6 +19,12 @@ def test_the_picture_of_the_states_is_that_of_the_table() -> None:
     page = reference.ARCHITECTURE.read_text("utf-8")
     assert reference.picture() in page
     assert page == reference.with_picture(page), "run scripts/make-reference"
+
+
+def test_the_tables_of_keys_are_what_is_declared() -> None:
+    page = frontier_layout.PAGE.read_text("utf-8")
+    assert frontier_layout.names_of(page) == list(frontier_layout.tables())
+    assert page == frontier_layout.with_tables(page), "run scripts/make-reference"
 
 
 def test_each_documented_setting_exists() -> None:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from crawler.errors import EngineUnfit
+from crawler.frontier.partition_keys import QUEUE_NUMBERS
 from crawler.model import Candidate, CommitEntry, Request
 from crawler.rules.order import QUANTA, quantise
 from crawler.rules.places import Fingerprints
@@ -130,8 +131,7 @@ def pack(value: Any) -> bytes:
     return _pack(value)
 
 
-# As in lua/_queue.lua.
-QUEUE_WORDS = ("next", "delay", "out", "n", "retrying", "blocks", "urls", "s2", "bytes", "fetch_ms")
+QUEUE_WORDS = tuple(field.name for field in QUEUE_NUMBERS)
 
 
 def unpack_queue(record: bytes) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from importlib.resources import files
 import msgspec
 
 from crawler.engine.client import Library
-from crawler.frontier import states
+from crawler.frontier import partition_keys, states
 from crawler.frontier.arguments import with_positions
 
 NAMES = (
@@ -53,7 +53,8 @@ def _code_only(source: str) -> str:
 
 
 def _shared() -> str:
-    sources = [(with_positions(states.lua()) if name == "_states" else "") + _read(name) for name in SHARED]
+    made = {"_queue": partition_keys.lua_positions(), "_states": with_positions(states.lua())}
+    sources = [made.get(name, "") + _read(name) for name in SHARED]
     return "\n".join(map(_code_only, sources))
 
 

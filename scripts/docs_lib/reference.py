@@ -1,4 +1,4 @@
-"""Writes docs/reference.md from the settings, the command line and the docstrings. A test compares both."""
+"""Makes docs/reference.md from the settings, the command line and the docstrings. A test compares both."""
 
 import argparse
 import ast
@@ -211,9 +211,3 @@ def picture() -> str:
 
 def with_picture(page: str) -> str:
     return _PICTURE.sub(lambda _: picture(), page)
-
-
-if __name__ == "__main__":
-    PAGE.write_text(make(), encoding="utf-8")
-    ARCHITECTURE.write_text(with_picture(ARCHITECTURE.read_text("utf-8")), encoding="utf-8")
-    print(f"{PAGE.relative_to(ROOT)} and the states in {ARCHITECTURE.relative_to(ROOT)} are written")

@@ -20,6 +20,7 @@ from crawler.frontier.runs import Runs
 from crawler.frontier.spilling import Block, Place, Urls
 from crawler.model import Candidate, Claim, Request
 from crawler.rules.urls import origin_of
+from tests.frontier.declared import faults_of, typed
 from tests.frontier.door import HASH_KEY, fingerprint
 from tests.frontier.machine_checks import (
     check_counters,
@@ -374,6 +375,7 @@ class FrontierSteps(RuleBasedStateMachine):
         now = self._dump()
         if getattr(self, "_untouched", False):
             assert now == self._before, "a call without the fence left a trace"
+        assert list(faults_of(self._keys, typed(now))) == []
         before, self._before, self._untouched = self._before, now, False
         for partition, model in self._models.items():
             raw = self._raw_of(now, partition)

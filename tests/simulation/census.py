@@ -18,6 +18,7 @@ from crawler.frontier.codec import pairs_of, parts_of, read_stamp, unpack_letter
 from crawler.frontier.keys import Keys
 from crawler.frontier.spilling import Stub, is_row
 from crawler.model import CommitEntry
+from tests.frontier.declared import faults_of
 from tests.simulation.overflow import Files
 from tests.simulation.wire import RealEngine
 
@@ -129,7 +130,25 @@ class Census:
         """What is wrong with the states of URLs; nothing, it is hoped."""
         self._unreadable = []
         found = [fault for p in range(self._partitions) for fault in self._faults_of(p)]
-        return found + self._unreadable
+        return found + self._unreadable + self._undeclared()
+
+    def _undeclared(self) -> list[str]:
+        """Keys and fields that no table of keys has."""
+        names = [name.decode() for name in self._wire.one("KEYS", self._keys.pattern)]
+        kinds = [kind.decode() for kind in self._wire.ask([("TYPE", name) for name in names])]
+        reads = {"hash": "HGETALL", "string": "GET"}
+        asked = [(name, kind) for name, kind in zip(names, kinds, strict=True) if kind in reads]
+        values = dict(zip(asked, self._wire.ask([(reads[kind], name) for name, kind in asked]), strict=True))
+        whole = {(name, kind): values.get((name, kind)) for name, kind in zip(names, kinds, strict=True)}
+        return list(
+            faults_of(
+                self._keys,
+                {
+                    name: (kind, dict(pairs_of(value)) if kind == "hash" else value)
+                    for (name, kind), value in whole.items()
+                },
+            )
+        )
 
     def _faults_of(self, p: int) -> Iterable[str]:
         of, waiting, deferred, delivered = self._keys.of, self._waiting(p), self._deferred(p), self._delivered(p)

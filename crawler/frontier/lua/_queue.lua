@@ -18,7 +18,6 @@
 -- aside: see _aside.lua; quick: how many URLs are handed out at once, because many of them end without an answer (see below).
 -- idle: zset of queues that may be idle, by when their clock runs out.
 -- A script reads a record once, changes it here, and writes it once, in close_queues (see _close.lua).
-local NEXT, DELAY, OUT, N, RETRYING, BLOCKS, URLS, S2, BYTES, FETCH_MS, MORE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 local IDLE_MS = 60000 -- from the end of its clock until an idle queue's record goes to a store
 local GRANTED = '-'
 
