@@ -3,6 +3,12 @@
 A small file next to the session's lock, mapped into memory: writing needs no system call, and the kernel keeps what was
 written when the process is killed. Only URLs that are being processed are marked: one whose response is awaited can't
 have ended the process. (A power cut may lose the file, but then no URL in it was the cause.)
+
+A note in the engine before each request would cost a tenth of an ack, for something that is read only after a death;
+the marks here cost some 4 us a page. Whoever removes the dead session from the member list reads its file, and records
+the crash in the engine, once for each death and URL, before it acquires anything (membership/crashes.py). To list every
+URL with an open request, or to count each claim that was never heard of again, blames innocent ones. Not covered: a
+session that died on a machine where nobody else of the crawl runs, if its folder is gone.
 """
 
 import contextlib

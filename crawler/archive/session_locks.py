@@ -1,7 +1,15 @@
 """Locks of the sessions on this machine: each session holds a file lock as long as it lives.
 
 The kernel frees the lock when the process ends, however it ends, so a free lock proves death. A process id proves
-nothing: it is reused, and means something else in another container.
+nothing: it is reused, and means something else in another container. A count of users in a file is wrong after the
+first kill. By this proof the same command goes on at once after a crash, where others would wait for seven seconds of
+silence; and the last session of a folder stops its embedded engine, also when others were killed: whoever leaves looks,
+under the folder's engine lock, whether another session is alive. Starting goes through the same lock, and adopts an
+engine that was left running.
+
+A lock is tried only where it means something: the member list has host, boot id and path of each. It shortens the wait
+for a lease, not the politeness hold: what the dead session fetched last stays unknown. A network file system without
+working `flock` is not supported.
 
 The lock belongs to the open file, which a *forked* child shares: start helpers by exec, not by plain fork.
 """

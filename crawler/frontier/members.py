@@ -194,7 +194,13 @@ class Members:
         await self._engine.command("HDEL", self._keys.returns, node)
 
     async def evict(self, member: Member) -> None:
-        """Refuse further heartbeats of a session: it releases its leases, or is taken over once it is silent."""
+        """Refuse further heartbeats of a session: it releases its leases, or is taken over once it is silent.
+
+        Higher epochs in its leases would fence its writes, not its requests: a web server knows no epochs, and it would
+        fetch until its next write, beside the new owner. A healthy session learns of this within a beat, returns its
+        claims, releases its leases and ends. One that does not is silent from now on, and stops itself like any other.
+        The mark is the session's, not the node's: after a new start the node takes part.
+        """
         await self._engine.command("HSET", self._keys.evicted, member.session, member.node)
 
     async def is_evicted(self, session: str) -> bool:

@@ -112,7 +112,8 @@ class PartitionRebalance:
 
     async def _save_clocks(self, partition: int) -> None:
         """Store the clocks and delays of queues that were ours when the partition was lost, because an engine that fell
-        back may have older ones. Others may have sent requests with a shorter delay, so each queue waits for its own.
+        back may have older ones, or an answer with the delay came after the loss. Others may have sent requests with a
+        shorter delay, so each queue waits for its own.
 
         Raises EngineError.
         """

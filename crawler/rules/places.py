@@ -120,9 +120,17 @@ def without_session(url: str) -> str:
 class Fingerprints:
     """Makes the fingerprints of one crawl, and those of the runs in it: of one URL, each run has another one.
 
-    A site chooses its URLs. Because of the crawl's own random `hash_key`, it can't compute which of them collide or
-    share a bucket of the seen-set (docs/internals/decisions/seen-set.md). The key is hashed once, in the initial
-    state, so it costs nothing for each URL.
+    A site chooses its URLs, hosts and domains. Because of the crawl's own random `hash_key`, 16 bytes, it can't compute
+    which URLs collide or share a bucket of the seen-set. The key is the salt of BLAKE2b here, hashed once, in the
+    initial state, so it costs nothing for each URL. Scripts put it before names that they hash (queues, origins, hosts,
+    seeds: `number_of` in lua/_partition.lua); `acquire`, `add` and `restate` leave a copy in each partition, and one of
+    these is its first call. It is in the crawl's record and in `bound.json` of each folder, from which a rebuild takes
+    it, so that the fingerprints of the index stay true: folders with different keys are different crawls. It is never
+    printed.
+
+    What has no key: the partition of a domain, which operators compute without the engine. A site with a public suffix
+    of its own can make one partition large; its owner does the work, and nothing is lost. Nor have the ring, whose
+    names are the operator's, the jitter of retries, and what is learned of traps, which is kept by domain.
     """
 
     __slots__ = ("_begun", "_hash_key", "_of_runs", "run")

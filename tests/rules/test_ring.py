@@ -62,7 +62,7 @@ def test_with_few_partitions_a_node_a_change_still_moves_only_some_shares(n: int
 
 def test_member_lists_that_moved_too_much_once_no_longer_do() -> None:
     """P = 82 n, the tightest place that is promised. With partitions hashed onto the ring and served by number these
-    moved up to 1.69 shares (docs/internals/decisions/membership.md).
+    moved up to 1.69 shares (crawler/rules/ring.py).
     """
     for seed in (7, 16, 43, 48):
         nodes = some_nodes(random.Random(seed), 50)

@@ -260,7 +260,8 @@ local function count_page(r, seed, class, bytes, items, n)
   count_seed(seed, RunCounts.items, n * items)
 end
 
--- When the next request of a queue may start: by its own clock, and by the politeness hold of a takeover.
+-- When the next request of a queue may start: by its own clock, and by the politeness hold of a takeover (see
+-- acquire.lua).
 local function due_of(next_ms, delay_ms, hold_ms)
   if hold_ms and hold_ms + delay_ms > next_ms then return hold_ms + delay_ms end
   return next_ms
@@ -300,7 +301,8 @@ end
 local write_queues, compact, close_queues
 do
   -- Where a changed queue goes: 'due' or 'woken' with its time, 'asleep', or nil when it stays where it is. A queue that woke
-  -- is due now at the earliest: it goes behind those that have been due for longer.
+  -- is due now at the earliest, whatever its clock says: it goes behind those that have been due for longer, and the
+  -- first of them tells for how long the oldest waits. Its own time alone counts when one of its claims ends.
   local function place_of(r, hold)
     if Stops.hold(r, Users.are_in(r) and Stops.RUNS or '') then return 'asleep' end
     local delay, is_out, settled_from = delay_of(r), r[OUT] ~= 0, r.settled_from

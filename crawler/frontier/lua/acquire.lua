@@ -12,7 +12,10 @@ local session, node, engine = ARGV[AcquireArgs.session], ARGV[AcquireArgs.node],
 call('HSET', ctx.meta_key, 'session', session, 'node', node, 'epoch', epoch, 'engine', engine)
 keep_hash_key(ARGV[AcquireArgs.hash_key])
 local open = call('EXISTS', ctx.prefix .. 'x') == 1
--- The last owner did not release it, or released it with claims open: when it last fetched something is unknown.
+-- The last owner did not release it, or released it with claims open: when it last fetched something is unknown. So
+-- there is a hold: no queue is due before this time plus its own delay (due_of in _queue.lua). Nothing removes a hold,
+-- it is only passed: a session that takes over and releases at once has fetched nothing, and its clean release must not
+-- end the hold. A queue whose delay is raised long after may wait once more, for at most that delay.
 if holder ~= '' or open then call('HSET', ctx.meta_key, 'hold', clock) end
 if open then call('ZUNIONSTORE', ctx.prefix .. 'x', 1, ctx.prefix .. 'x', 'WEIGHTS', 0) end
 return {'ACQUIRED', epoch, clock, call('HLEN', ctx.prefix .. 'l'), (tonumber(m[5] or nil) or 0) - (tonumber(m[6] or nil) or 0)}
