@@ -54,7 +54,7 @@ from crawler.instance.spiller import Spiller
 from crawler.instance.standstill import Standstill
 from crawler.instance.usage import BudgetUsage, RoomShare
 from crawler.instance.vitals import Vitals
-from crawler.jobs.runs import JobStore, always
+from crawler.jobs.runs import JobStore
 from crawler.membership.crashes import CrashReporter
 from crawler.membership.failover import Failover
 from crawler.membership.heartbeat import BeatCalls, Heartbeat, SessionLiveness, keep_engine
@@ -187,7 +187,7 @@ class Parts:
         return Retelling(self.engine, self.frontier, self.crawl.runs, self.files.told, self.disk_room.failed)
 
     async def _told_by_all(self) -> bool:
-        return all_told(self.retelling.digest, await self.crawl.members.read())
+        return not self.engine.fails_in_parts or all_told(self.retelling.digest, await self.crawl.members.read())
 
     @cached_property
     def failover(self) -> Failover:
@@ -443,7 +443,7 @@ class Parts:
                 lambda: not self.ownership.is_still, lambda: self.claimer.is_asking,
                 lambda: self.committer.uncommitted, lambda: self.fetching.in_turn, lambda: self.rebalance.owes,
                 lambda: self.archive.wants_drain or self.work.activity.has_any, lambda: self.sessions.has_changed,
-                lambda: self.engine.is_cluster and not self.retelling.is_done,
+                lambda: not self.retelling.is_done,
             ),
         )  # fmt: skip
 
@@ -457,7 +457,7 @@ class Parts:
         store = JobStore(jobs=self.crawl.jobs, runs=self.crawl.runs, engine=self.engine, pause=self.until_over)
         return JobRunner(
             store, self.frontier, self.router, self.work.held, self.fetcher, self.slot_borrower, self.settings.jobs,
-            is_told=self._told_by_all if self.engine.is_cluster else always,
+            is_told=self._told_by_all,
         )  # fmt: skip
 
     @cached_property
@@ -551,12 +551,6 @@ class Parts:
             running["engine"] = lambda: keep_engine(self.heartbeat, revive, every_s=beat_s)
         return running
 
-    def _late(self) -> dict[str, Loop]:
-        late: dict[str, Loop] = {"rebalance": self.rebalance.run}
-        if self.engine.is_cluster:
-            late["retelling"] = self.retelling.run
-        return late
-
     def instance(self) -> Instance:
         """All of them, as one."""
         preparations = (
@@ -574,7 +568,7 @@ class Parts:
             loops=Loops(
                 preparations=preparations,
                 running=self._running(),
-                late=self._late(),
+                late={"rebalance": self.rebalance.run, "retelling": self.retelling.run},
                 watch_for_end=self.end.watch if self.until_finished else None,
             ),
             time_max_s=self.settings.crawl.time_max_s,

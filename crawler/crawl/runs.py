@@ -5,7 +5,7 @@ While the crawl has no job, nothing of it reads or writes anything.
 
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 
 from crawler.crawl.seed import BATCH
 from crawler.crawl.sitemap_reader import SitemapReader
@@ -119,7 +119,7 @@ class JobRunner:
         self.clock = ClockCheck(store.engine)
         self.watch = RunWatch(
             store, held, seed=self._seed, read_sitemap=self._read_sitemap, on_plan=self._stored,
-            clock=self.clock, settings=settings, safe_of=self._safe_of, is_told=is_told,
+            clock=self.clock, settings=settings, safe_of=frontier.dependable, is_told=is_told,
         )  # fmt: skip
         self._engine = store.engine
         self._triggers = Triggers(
@@ -158,10 +158,6 @@ class JobRunner:
                 await self.clock.measure()
                 with contextlib.suppress(EngineError):
                     await self.watch.find()
-
-    async def _safe_of(self, partitions: Collection[int]) -> Collection[int]:
-        """On one server, the end of its file is lost as a whole: what depends on it with it."""
-        return await self._frontier.written(partitions) if self._engine.is_cluster else partitions
 
     def _stored(self, plan: Plan) -> None:
         revisions = {row.run: row.revision for row in plan.job.active}

@@ -155,8 +155,8 @@ class Seeder:
         engine, keys = self._frontier.engine, self._frontier.keys
         asked = {keys.crawl, *map(keys.meta, by_partition)}
         deadline_s = time.monotonic() + self._patience_s
-        while engine.is_cluster:
-            is_safe = await engine.written(asked) == asked
+        while True:
+            is_safe = await engine.dependable(asked) == asked
             if engine.run_id != engine_run_id:
                 engine_run_id = engine.run_id
                 await self._added(roots, by_partition)

@@ -29,6 +29,7 @@ from crawler.engine.server import (
     check_files,
     closed_below,
     errors_in,
+    everything,
     online_replicas,
 )
 from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit
@@ -242,7 +243,12 @@ class RestartSignal:
 
 
 class Engine:
-    """An open connection."""
+    """An open connection.
+
+    `fails_in_parts`: may a part of it be down, lose its last writes or be wiped while the rest goes on? One server
+    loses the end of its file as a whole: with a write all that was written because of it. `partitions_min`: of a crawl
+    that is created, unless its settings name a number.
+    """
 
     def __init__(
         self,
@@ -265,12 +271,13 @@ class Engine:
         self._service = _Service()
         self._reading = {library.function_of(name) for name in library.reads}
         self._servers = servers_of(url, call_timeout_s, self.restarts, waits_for_replica=durability == "replicated")
-        self.is_cluster = self._servers.is_cluster
+        self._is_cluster = self.fails_in_parts = self._servers.is_cluster
+        self.partitions_min = self._servers.partitions_min
 
     async def connect(self) -> EngineInfo:
         """Check that the engine can serve; EngineDown, EngineUnfit otherwise."""
         info = await self.info()
-        _check_fit(info, is_cluster=self.is_cluster)
+        _check_fit(info, is_cluster=self._is_cluster)
         return info
 
     async def close(self) -> None:
@@ -360,7 +367,7 @@ class Engine:
         where it has become a replica: who only reads would not notice, and see what it had then for ever.
         """
         nodes = await self._info("persistence", "replication")
-        if not self.is_cluster and any(node.get("role") == "slave" for node in nodes):
+        if not self._is_cluster and any(node.get("role") == "slave" for node in nodes):
             self.doubt()
             raise translate(rex.ReadOnlyError("it is a replica"))
         return any(node.get("aof_last_write_status") == "err" for node in nodes)
@@ -380,6 +387,20 @@ class Engine:
         """
         with _translated():
             return await self._servers.replicated(keys)
+
+    async def dependable(self, keys: Collection[str]) -> set[str]:
+        """Those of the keys whose acknowledged writes are kept whenever a later write to another key is."""
+        return await self.written(keys) if self.fails_in_parts else {*keys}
+
+    def change_at(self, key: str) -> Change:
+        """What is affected when an answer shows that this key lost writes: in a cluster, no more is known of."""
+        return Change(key.__eq__ if self.fails_in_parts else everything)
+
+    async def may_exist(self, groups: Sequence[Sequence[str]]) -> list[bool]:
+        """May any key of each group exist? One server is asked, by a command for each; a cluster is not."""
+        if self.fails_in_parts:
+            return [True] * len(groups)
+        return [bool(count) for count in await self.commands([("EXISTS", *group) for group in groups])]
 
     async def confirm(self, keys: Collection[str]) -> list[str]:
         """Wait until a replica has all that was written to the servers of these keys. The names of servers without one
@@ -451,7 +472,7 @@ class Engine:
         return False
 
     def _note_written(self, commands: Sequence[tuple[Any, ...]]) -> None:
-        if self._patience_s and (self.is_cluster or not self._touched):
+        if self._patience_s and (self._is_cluster or not self._touched):
             writes = (c for c in commands if len(c) > 1 and c[0] not in KEYLESS and not self._is_read(c))
             keys = (_text(c[3 if c[0] == "FCALL" else 1]) for c in writes)
             by_shard = {self._servers.shard_of(key): key for key in keys}
@@ -489,7 +510,7 @@ class Engine:
 
     def _keys_of(self, call: Call) -> tuple[Any, ...]:
         """In a cluster with a key that never exists, so that the script is refused while its slot moves."""
-        keys = (*call.keys, spare_key(call.keys[0])) if self.is_cluster else call.keys
+        keys = (*call.keys, spare_key(call.keys[0])) if self._is_cluster else call.keys
         return len(keys), *keys
 
     async def commands(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -541,7 +562,7 @@ class Engine:
         with _translated():
             self._note_written(commands)
             replies = await self._servers.replies_of(commands)
-            if not (self.is_cluster and self._patience_s):
+            if not (self._is_cluster and self._patience_s):
                 return replies
             deadline_s = time.monotonic() + (0.0 if self._waited_in_vain else self._patience_s)
             while not_run := [i for i, reply in enumerate(replies) if isinstance(reply, NotRun)]:

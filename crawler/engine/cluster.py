@@ -90,6 +90,7 @@ class Cluster:
     """An engine that is a cluster. The map is read at the first use, and kept up to date while anything is wrong."""
 
     is_cluster = True
+    partitions_min = 4096  # of a new crawl: each of many primaries then has enough
     is_in_doubt = False  # of a shard: its calls fail until it has answered a probe
 
     def __init__(

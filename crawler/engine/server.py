@@ -423,6 +423,7 @@ class OneServer:
     """An engine that is one server. `on_change` is called when that is another one than before."""
 
     is_cluster = False
+    partitions_min = 0
 
     def __init__(self, url: EngineUrl, timeout_s: float, on_change: Callable[[Change], None]) -> None:
         self.is_in_doubt = False

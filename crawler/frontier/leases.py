@@ -14,7 +14,7 @@ from crawler.frontier.arguments import (
 )
 from crawler.frontier.keys import Keys
 from crawler.frontier.owner import Fence, or_nothing
-from crawler.frontier.record import MARK, check_marks
+from crawler.frontier.record import check_marks, marks_of
 
 TAKEOVERS_MAX = 1000  # kept
 
@@ -58,11 +58,10 @@ class Leases:
     async def read_there(self, partitions: Iterable[int]) -> list[Lease]:
         """The same without those on a shard that is down."""
         wanted = list(partitions)
-        fields = ("session", "node", "epoch", "sequence", *MARK[self._engine.is_cluster])
+        fields = ("session", "node", "epoch", "sequence", *marks_of(self._engine))
         raw = await self._engine.replies_of([("HMGET", self._keys.meta(p), *fields) for p in wanted])
         found = [(p, m) for p, m in zip(wanted, or_nothing(raw), strict=True) if m is not None]
-        if self._engine.is_cluster:
-            await check_marks(self._engine, self._keys, [p for p, m in found if not m[-1]])
+        await check_marks(self._engine, self._keys, [p for p, m in found if not all(m[4:])])
         return [
             Lease(p, (m[0] or b"").decode(), (m[1] or b"").decode(), int(m[2] or 0), int(m[3] or 0)) for p, m in found
         ]

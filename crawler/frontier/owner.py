@@ -392,6 +392,11 @@ class Frontier:
         metas = {self.keys.meta(partition): partition for partition in partitions}
         return {metas[meta] for meta in await self.engine.written(metas)}
 
+    async def dependable(self, partitions: Iterable[int]) -> set[int]:
+        """Those of the partitions that keep their state whenever others keep later changes. Raises EngineError."""
+        metas = {self.keys.meta(partition): partition for partition in partitions}
+        return {metas[meta] for meta in await self.engine.dependable(metas)}
+
     async def note_sent(self, fence: Fence, claim: Claim) -> AckOutcome:
         """Note that the request of a claim, which must not be repeated, is about to be sent. Returns when an engine
         that is killed keeps the note. Raises EngineError.
@@ -482,10 +487,8 @@ class Frontier:
             kind: [(command, self.keys.of(p, kind), *options) for p in partitions]
             for kind, command, options in AWAKE_KINDS
         }
-        if not self.engine.is_cluster:  # most kinds are nowhere, which one command for each tells
-            exist = [("EXISTS", *(command[1] for command in commands)) for commands in asked.values()]
-            known = zip(list(asked.items()), await self.engine.commands(exist), strict=True)
-            asked = {kind: commands for (kind, commands), count in known if count}
+        may_exist = await self.engine.may_exist([[command[1] for command in commands] for commands in asked.values()])
+        asked = {kind: asked[kind] for kind, may in zip(asked, may_exist, strict=True) if may}  # most are nowhere
         found = iter(or_nothing(await self.engine.replies_of([*chain.from_iterable(asked.values())])))
         replies = {kind: [next(found) for _ in commands] for kind, commands in asked.items()}
         nothing = [None] * len(partitions)

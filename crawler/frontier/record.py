@@ -185,15 +185,11 @@ class ScopeHistory(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[tuple[int, ScopeSettings], ...]
 
 
-PARTITIONS_OF_CLUSTER = 4096  # unless settings name another number: so that each of many primaries has enough
-
-
-def _record_of(settings: Settings, was: CrawlRecord | None, *, is_cluster: bool = False) -> CrawlRecord:
+def _record_of(settings: Settings, was: CrawlRecord | None, *, partitions_min: int = 0) -> CrawlRecord:
     is_given = not isinstance(settings, LoadedSettings) or "crawl.partitions" in settings.given
-    many = is_cluster and was is None and not is_given
     return CrawlRecord(
         layout=LAYOUT,
-        partitions=PARTITIONS_OF_CLUSTER if many else settings.crawl.partitions,
+        partitions=max(settings.crawl.partitions, 0 if was or is_given else partitions_min),
         begun_at=time.time(),
         queue_by=settings.frontier.queue_by,
         run=0,
@@ -226,9 +222,13 @@ def _ordering_of(settings: Settings) -> OrderSettings:
     return OrderSettings(**{key: getattr(settings.frontier, key) for key in OrderSettings.__struct_fields__})
 
 
-BORN = "born"  # field of a partition
-MARK = {False: (), True: (BORN,)}  # by whether the engine is a cluster
+BORN = "born"  # field of a partition, where the engine may lose a part of it
 MARK_LOOKS = 3  # for a replica that has all marks; without, they are not relied on
+
+
+def marks_of(engine: Engine) -> tuple[str, ...]:
+    """The fields that each partition has, used or not: a shard that was wiped has none of them."""
+    return (BORN,) if engine.fails_in_parts else ()
 
 
 async def check_marks(engine: Engine, keys: Keys, unmarked: Sequence[int]) -> None:
@@ -267,7 +267,7 @@ class Crawls:
             with contextlib.suppress(EngineFull):  # what is in a full engine can be opened
                 await self._engine.command(*listing)
             return stored
-        record = encoded(_record_of(settings, was, is_cluster=self._engine.is_cluster))
+        record = encoded(_record_of(settings, was, partitions_min=self._engine.partitions_min))
         await self._engine.commands([listing, ("HSETNX", self.keys.crawl, "record", record)])
         stored = await self.load()
         if stored is None:
@@ -279,7 +279,7 @@ class Crawls:
         """On a cluster, note in each partition that it is one of this crawl: a shard that is wiped has no mark, where
         an unused partition of a whole shard has one. Raises EngineError.
         """
-        if not self._engine.is_cluster:
+        if not marks_of(self._engine):
             return
         metas = [self.keys.meta(p) for p in range(partitions)]
         await self._engine.commands([("HSET", meta, BORN, 1) for meta in metas])
@@ -429,14 +429,13 @@ class Crawls:
 
     async def counts_of(self, partitions: Sequence[int]) -> list[PartitionCount]:
         """The same of some partitions."""
-        fields = ("added", "done", "run_added", "run_done", *MARK[self._engine.is_cluster])
+        fields = ("added", "done", "run_added", "run_done", *marks_of(self._engine))
         metas = await self._engine.commands([("HMGET", self.keys.meta(p), *fields) for p in partitions])
         found = dict(zip(partitions, metas, strict=True))
-        if self._engine.is_cluster:
-            await check_marks(self._engine, self.keys, [p for p, meta in found.items() if not meta.pop()])
+        await check_marks(self._engine, self.keys, [p for p, meta in found.items() if not all(meta[4:])])
         used = [p for p, meta in found.items() if meta[0]]
         logs = dict(zip(used, await self._engine.commands([("HLEN", self.keys.of(p, "l")) for p in used]), strict=True))
-        numbers = {p: [int(n or 0) for n in meta] for p, meta in found.items()}
+        numbers = {p: [int(n or 0) for n in meta[:4]] for p, meta in found.items()}
         return [
             PartitionCount(
                 added=added, done=done, run_added=run_added, run_done=run_done, log_entries=int(logs.get(p, 0))

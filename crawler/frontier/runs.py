@@ -147,7 +147,7 @@ class Runs:
         raw = await self._engine.commands([("SMEMBERS", self._of(run, "touched")) for run in runs])
         await self.close((run, int(p)) for run, members in zip(runs, raw, strict=True) for p in members)
         touched = {self._keys.meta(int(p)) for members in raw for p in members}
-        if self._engine.is_cluster and touched and await self._engine.written(touched) != touched:
+        if touched and await self._engine.dependable(touched) != touched:
             return False
         commands: list[tuple[object, ...]] = []
         for run in runs:

@@ -55,8 +55,7 @@ class Retelling:
         self._frontier = frontier
         self._runs = runs
         self._told = told
-        self._done_for = engine.run_id
-        if engine.is_cluster:
+        if engine.fails_in_parts:
             frontier.note_told = self._note
         self._changes: list[Change] = []
         self._adopted: list[Path] = []
@@ -75,15 +74,15 @@ class Retelling:
             raise EngineError(f"URLs for other partitions wait: {error}") from None
 
     def noticed(self, change: Change) -> None:
-        """A server is another one than before. One that is not of a cluster has lost what depends on what it lost."""
-        if self._engine.is_cluster and change.may_have_lost:
+        """A server is another one than before."""
+        if self._engine.fails_in_parts and change.may_have_lost:
             self._changes.append(change)
 
     async def owe(self, partitions: Collection[int]) -> bool:
         """What was just sent to these partitions did not arrive, as their shard is down: may it be sent later? Then
         the pages that it came from may be committed. Raises ArchiveError.
         """
-        if not self._engine.is_cluster or not self._told.has_room:
+        if not (self._engine.fails_in_parts and self._told.has_room):
             return False
         self._changes.append(Change({self._frontier.keys.meta(partition) for partition in partitions}.__contains__))
         try:
@@ -99,14 +98,12 @@ class Retelling:
 
     @property
     def is_done(self) -> bool:
-        return not self._changes and not self._adopted and self._done_for == self._engine.run_id
+        return not self._changes and not self._adopted
 
     @property
     def digest(self) -> str:
         """`Member.engine`: of the primaries, if they have all that this session sent, or else UNDER_WAY."""
-        if not self._engine.is_cluster:
-            return engine_digest(self._engine.run_id)
-        return engine_digest(self._done_for) if self.is_done else UNDER_WAY
+        return engine_digest(self._engine.run_id) if self.is_done else UNDER_WAY
 
     async def run(self) -> None:
         """Send what was noted, until cancelled."""
@@ -120,27 +117,25 @@ class Retelling:
         it again. Once it has left, nobody may be there to tell it.
         """
         keys = {self._frontier.keys.crawl, *map(self._frontier.keys.meta, range(partitions))}
-        while self._engine.is_cluster and self._told.paths:
+        while self._told.paths:
             with contextlib.suppress(EngineError):
                 if await self._engine.written(keys) == keys and self.is_done:
                     return
             await asyncio.sleep(SETTLE_PAUSE_S)
 
     async def _catch_up(self) -> None:
-        run_id, changes, adopted = self._engine.run_id, list(self._changes), list(self._adopted)
-        if changes or adopted:
-            calls = new = damaged = 0
-            for path in (*adopted, *(self._told.paths if changes else ())):
-                wanted = _all if path in adopted else partial(self._may_be_lost, changes)
-                told, bad = await asyncio.to_thread(_read, path, wanted)
-                new += await self._send(told)
-                calls, damaged = calls + len(told), damaged + bad
-                if path in adopted:
-                    path.unlink(missing_ok=True)
-            log.warning("told.again", extra={"calls": calls, "lost": new, "damaged": damaged})
+        changes, adopted = list(self._changes), list(self._adopted)
+        calls = new = damaged = 0
+        for path in (*adopted, *(self._told.paths if changes else ())):
+            wanted = _all if path in adopted else partial(self._may_be_lost, changes)
+            told, bad = await asyncio.to_thread(_read, path, wanted)
+            new += await self._send(told)
+            calls, damaged = calls + len(told), damaged + bad
+            if path in adopted:
+                path.unlink(missing_ok=True)
+        log.warning("told.again", extra={"calls": calls, "lost": new, "damaged": damaged})
         del self._changes[: len(changes)]
         self._adopted = [path for path in self._adopted if path not in adopted]
-        self._done_for = run_id
 
     def _may_be_lost(self, changes: Sequence[Change], told: Told) -> bool:
         """Of a run, the list of its partitions may be what was lost."""

@@ -24,7 +24,7 @@ import logging
 from collections.abc import Callable
 
 from crawler.engine.client import Engine
-from crawler.engine.server import Change, everything
+from crawler.engine.server import Change
 from crawler.frontier.keys import Keys
 from crawler.membership.held import HeldPartitions
 
@@ -62,15 +62,11 @@ class Failover:
         self._look_for_the_crawl(change)
         lose = self._held.fall_back if change.may_have_lost else self._held.lose_all
         lost = lose(lambda partition: change.affects(self._keys.meta(partition)))
-        if self._engine.is_cluster:
-            log.warning("shard.changed", extra={"partitions": lost})
-        else:
-            log.warning("engine.restarted")
+        log.warning("engine.changed", extra={"partitions": lost})
 
     def noticed_in(self, partition: int) -> None:
         """The engine has lost writes to this partition that this session knows of."""
-        meta = self._keys.meta(partition)
-        self.noticed(Change(meta.__eq__ if self._engine.is_cluster else everything))
+        self.noticed(self._engine.change_at(self._keys.meta(partition)))
 
     def listening(self) -> contextlib.AbstractContextManager[None]:
         """In this context, a restart that a new connection reveals calls `noticed`."""

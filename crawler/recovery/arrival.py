@@ -12,7 +12,7 @@ import msgspec
 from crawler.errors import ConflictError, EngineError
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.keys import CRAWLS
-from crawler.frontier.record import ARRIVING, MOVED, CrawlRecord, Mark, mark_in, plain_record, record_of
+from crawler.frontier.record import ARRIVING, MOVED, CrawlRecord, Mark, mark_in, marks_of, plain_record, record_of
 from crawler.recovery.copying import (
     CRAWL_WIDE,
     Digest,
@@ -224,7 +224,7 @@ class Arrival:
         while await side.raw() != arrived:
             seen = await self._check_mark(move)
             await self._check_alone()
-            if side.engine.is_cluster:  # all partitions have their marks
+            if marks_of(side.engine):  # all partitions have their marks
                 await side.engine.command("HSET", side.keys.crawl, "marked", 1)
             await side.replace(seen, arrived)
             await self._confirm([CRAWL_WIDE])  # then it is read once more: its primary may have failed before

@@ -16,7 +16,7 @@ from crawler.engine.client import Engine
 from crawler.errors import ConflictError, EngineError
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.keys import Keys
-from crawler.frontier.record import BORN
+from crawler.frontier.record import BORN, marks_of
 
 CRAWL_WIDE = -1  # the group beside the partitions
 KEYS_AT_ONCE = 200  # of which types and values are asked in one go
@@ -215,7 +215,7 @@ async def write_entries(engine: Engine, keys: Keys, group: int, entries: Sequenc
     """Each key becomes what the entry says, whatever it was. On a cluster a partition's mark comes before its keys: no
     shard that lost it has them. Raises EngineError.
     """
-    born = [("HSET", keys.meta(group), BORN, 1)] if engine.is_cluster and group != CRAWL_WIDE else []
+    born = [("HSET", keys.meta(group), mark, 1) for mark in marks_of(engine) if group != CRAWL_WIDE]
     commands: list[tuple[Any, ...]] = [*born]
     for entry in entries:
         key = tagged(keys, group, entry.name)
@@ -240,9 +240,9 @@ async def drop_entries(engine: Engine, keys: Keys, group: int, names: Sequence[b
 
 async def unmarked(engine: Engine, keys: Keys, groups: Iterable[int]) -> set[int]:
     """Those of these groups that lack the mark that all partitions on a cluster have. Raises EngineError."""
-    partitions = [group for group in groups if group != CRAWL_WIDE] if engine.is_cluster else []
-    there = await engine.commands([("HEXISTS", keys.meta(partition), BORN) for partition in partitions])
-    return {partition for partition, is_there in zip(partitions, there, strict=True) if not is_there}
+    asked = [(group, mark) for group in groups if group != CRAWL_WIDE for mark in marks_of(engine)]
+    there = await engine.commands([("HEXISTS", keys.meta(group), mark) for group, mark in asked])
+    return {group for (group, _), is_there in zip(asked, there, strict=True) if not is_there}
 
 
 def _writes(key: bytes, entry: Entry) -> Iterator[tuple[Any, ...]]:

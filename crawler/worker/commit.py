@@ -105,7 +105,7 @@ class AckStage:
         """While a shard of a cluster is down, what is of the others must not wait: the partition is let go, and
         acquired again when the shard answers.
         """
-        is_down = self._frontier.engine.is_cluster and isinstance(error, EngineDown)
+        is_down = self._frontier.engine.fails_in_parts and isinstance(error, EngineDown)
         if is_down:
             self._held.lose(claim.partition)
         return is_down

@@ -81,7 +81,7 @@ async def test_nothing_is_forgotten_when_an_engine_loses_its_last_writes(
     assert totals.added == totals.done
     assert sum(i.counters.committed for i in done.instances) > here.pages, "some pages must have been crawled again"
     assert len(won) == len(set(won))
-    told = [r for r in caplog.records if r.getMessage() == "engine.restarted"]
+    told = [r for r in caplog.records if r.getMessage() == "engine.changed"]
     assert len(told) >= len(cuts) * 2
 
 

@@ -161,7 +161,7 @@ async def test_marks_of_a_cluster_stay_there(lab: Lab) -> None:
     """A server needs none, and each cluster gives its own."""
     await lab.move()
     marks = [await lab.there.engine.command("HGET", lab.there.keys.meta(p), BORN) for p in range(PARTITIONS)]
-    assert set(marks) == ({b"1"} if lab.there.engine.is_cluster else {None})
+    assert set(marks) == ({b"1"} if lab.there.engine.fails_in_parts else {None})
 
 
 async def test_servers_without_a_replica_are_named_and_not_waited_for(into_cluster: Lab) -> None:

@@ -246,12 +246,12 @@ def test_a_pattern_takes_no_character_of_a_name_for_a_wildcard() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "is_cluster", "partitions"),
-    [({}, False, 1024), ({}, True, 4096), ({"crawl.partitions": 1024}, True, 1024), ({"crawl.partitions": 7}, True, 7)],
+    ("given", "partitions_min", "partitions"),
+    [({}, 0, 1024), ({}, 4096, 4096), ({"crawl.partitions": 1024}, 4096, 1024), ({"crawl.partitions": 7}, 4096, 7)],
 )
 def test_a_crawl_on_a_cluster_has_more_partitions_unless_a_number_is_named(
-    given: dict[str, int], is_cluster: bool, partitions: int
+    given: dict[str, int], partitions_min: int, partitions: int
 ) -> None:
-    made = _record_of(load(environment={}, options=given), None, is_cluster=is_cluster)
+    made = _record_of(load(environment={}, options=given), None, partitions_min=partitions_min)
     assert made.partitions == partitions
-    assert _record_of(load(environment={}), made, is_cluster=True).partitions == 1024  # a rebuild names what it was
+    assert _record_of(load(environment={}), made, partitions_min=4096).partitions == 1024  # a rebuild names what it was

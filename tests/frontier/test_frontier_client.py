@@ -191,7 +191,8 @@ async def test_every_documented_url_makes_a_client_that_repeats_nothing(url: str
 
 def pool_of(engine: Engine) -> Any:
     servers: Any = engine._servers
-    return servers._node("127.0.0.1:2").client.connection_pool if engine.is_cluster else only(engine).connection_pool
+    client = servers._node("127.0.0.1:2").client if engine.fails_in_parts else only(engine)
+    return client.connection_pool
 
 
 def only(engine: Engine) -> Any:

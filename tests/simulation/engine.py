@@ -238,7 +238,8 @@ class SimEngine:
         self.run_id = ""
         self._patience_s = 0.0
         self.restarts = RestartSignal()
-        self.is_cluster = len(server.shards) > 1
+        self.fails_in_parts = len(server.shards) > 1
+        self.partitions_min = 0
         self._looking: asyncio.Task[None] | None = None
         self._server = server
         self._process = process
@@ -266,7 +267,7 @@ class SimEngine:
 
     async def written(self, keys: Collection[str]) -> set[str]:
         (run_id,) = await self._pipeline([INFO])
-        if self.is_cluster:
+        if self.fails_in_parts:
             self._learn(run_id.decode())
             shards = self._server.shards
             return {key for key in keys if not shards[self._server.shard_of(key)].is_cut}
@@ -281,7 +282,7 @@ class SimEngine:
     is_in_doubt = False  # a server that is replaced is gone: nobody answers in its place
 
     def doubt(self) -> None:
-        if self.is_cluster and (self._looking is None or self._looking.done()):
+        if self.fails_in_parts and (self._looking is None or self._looking.done()):
             self._looking = asyncio.create_task(self._look())
 
     async def _look(self) -> None:
@@ -309,6 +310,7 @@ class SimEngine:
         return reply
 
     run_all = Engine.run_all
+    dependable, change_at, may_exist = Engine.dependable, Engine.change_at, Engine.may_exist
     run_repeatable, _tried = Engine.run_repeatable, Engine._tried
 
     async def run_many(self, calls: Sequence[Call]) -> list[Any]:
@@ -362,7 +364,7 @@ class SimEngine:
         answer: asyncio.Future[list[Any]] = self._server.loop.create_future()
         self._server.carry(Job(self._process, calls, answer, generation, self.run_id.split("+")))
         replies = await answer
-        if self.is_cluster and any(isinstance(reply, hiredis.ReplyError) for reply in replies):
+        if self.fails_in_parts and any(isinstance(reply, hiredis.ReplyError) for reply in replies):
             self.doubt()
         return replies
 

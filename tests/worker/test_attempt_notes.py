@@ -81,7 +81,7 @@ def test_a_dead_letter_counts_only_real_attempts(outcome: Failed, attempts: int)
         letters.append((letter, is_attempt))
 
     ownership: Any = SimpleNamespace(fence_of=lambda _: Fence(1, "aa11", 1, 0))
-    frontier: Any = SimpleNamespace(engine=SimpleNamespace(is_cluster=False), dead_letter=dead_letter)
+    frontier: Any = SimpleNamespace(engine=SimpleNamespace(fails_in_parts=False), dead_letter=dead_letter)
     AckStage(frontier, ownership)._call(outcome)
     ((letter, is_attempt),) = letters
     assert (letter.attempts, letter.failed_at, is_attempt) == (attempts, outcome.failed_at, attempts == 2)
@@ -104,7 +104,7 @@ async def test_the_repeated_end_of_a_claim_counts_as_ours() -> None:
     ownership: Any = SimpleNamespace(
         holds=lambda c: int(c.fingerprint) in held, fence_of=lambda p: fences.get(p, fences[1])
     )
-    frontier: Any = SimpleNamespace(engine=SimpleNamespace(is_cluster=False), end=end, refuse=lambda *_: None)
+    frontier: Any = SimpleNamespace(engine=SimpleNamespace(fails_in_parts=False), end=end, refuse=lambda *_: None)
     told: dict[str, AckOutcome | None] = {}
     outcomes = [Refused(claim=claim(n), reason="robots") for n in (1, 2, 3)]
     await AckStage(frontier, ownership).end(outcomes, lambda o, reply: told.update({o.claim.fingerprint: reply}))
