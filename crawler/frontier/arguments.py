@@ -3,6 +3,11 @@
 A script names a value as `ARGV[AckArgs.run]` or `one[AckItem.token]`. When the library is built, `AckItem.token`
 becomes the position of the field, from 1, and `AckItem.size` the number of fields: names cost nothing at run time.
 Times in ms; the scripts' heads tell what the values mean.
+
+Lists travel as msgpack, which is shorter and quicker to decode than JSON, made of numbers and text alone: the engine's
+cmsgpack is older than the format's binary type, so bytes (a robots.txt) are an argument of their own. What is stored is
+JSON text, which a script passes on as it is and a person can read; only pending URLs and the records of queues have
+other forms, for their size. Nothing is ever pickled: what others can write to is data, not code.
 """
 
 import re

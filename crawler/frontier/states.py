@@ -16,11 +16,11 @@ moment, `done` those that ended. So what is pending is their difference, and who
 happened. A URL that leaves an end becomes pending, and is added once more, or is unknown again: `revived` and
 `released` count these.
 
-Budgets of URLs, hosts and depth, and rules, defer single URLs: those are DEFERRED. A stop of a queue is no state but
-a column, `stop` in the queue's record: all of its URLs stay where they are and are not handed out. By `paused` they
-stay pending. By `blocked` (an operator), `pages` and `bytes` (budgets that are used up) they count as deferred, so as
-done, until the queue starts again. A queue's URLs lie in blocks of at most 128; those of a block in a spill file are
-QUEUED as well.
+Budgets of URLs, hosts and depth, and rules, defer single URLs: those are DEFERRED. A stop of a queue is no state, which
+would double seven of ten rows, but a column, `stop` in the queue's record: all of its URLs stay where they are and are
+not handed out. By `paused` they stay pending. By `blocked` (an operator), `pages` and `bytes` (budgets that are used
+up) they count as deferred, so as done, until the queue starts again. A queue's URLs lie in blocks of at most 128; those
+of a block in a spill file are QUEUED as well.
 
 An owner is no state either. When a session dies, or releases, its claims stay in `u` and `x`; the next acquire of the
 partition (acquire.lua) gives them the deadline 0, and the next `claim` puts them back into their queues. A claim of an
@@ -32,8 +32,14 @@ index on disk, `dead` dead letters. A row is a list of URLs beside a queue: the 
 there.
 
 `BOOKS` is what a URL adds to while it is in a state: `enter` adds it, `leave` takes it away. The scripts get the table
-from `lua()`, and change these numbers by these two (lua/_states.lua) alone. `MOVES` has the moves that there are; any
-other is a bug, and the test of the model on a real engine (tests/frontier/test_frontier_model.py) fails for it.
+from `lua()`, and change these numbers by these two (lua/_states.lua) alone, but for the `n` of a queue, which its
+blocks keep. A script takes a URL from its place, leaves the state, enters the next one, puts it there, and ends by
+`close_call`. The numbers do not depend on the pair of states, so `done` never falls, also where a rebuild forgets a
+page or a dead letter is discarded: when 45 scripts kept the books by hand, each of these was an exception.
+
+`MOVES` has the moves that there are; any other is a bug, and the test of the model on a real engine
+(tests/frontier/test_frontier_model.py) fails for it. `purge` is no part of `restate`, though it moves URLs as that
+does: it works when the engine is out of memory, and a rebuild must not.
 
 A new state needs a row in BOOKS, its moves, and a place in PENDING or ENDED (tests compare all three); then its
 scripts, the test of each move (tests/frontier/test_frontier_moves.py), the sums of `crawler audit`, and a run of

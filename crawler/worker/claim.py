@@ -205,7 +205,7 @@ class Claimer:
             ahead_ms=0 if is_full or self._work.open_claims.is_scarce else int(f.claim_ahead_s * 1000),
             visibility_ms=int(f.visibility_timeout_s * 1000),
             default_delay_ms=int(self._settings.politeness.delay_s * 1000),
-            out_max=4 * f.claim_urls_max,
+            out_max=4 * f.claim_urls_max,  # a group on its way to disk does not hold up its queue
             lead_ms=self._work.due.lead_ms,
             budget=FetchBudget(pages=self._settings.budget.pages, bytes=self._settings.budget.bytes),
             at_s=wall_s(),

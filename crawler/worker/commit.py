@@ -2,6 +2,22 @@
 
 A crash between any two steps repeats a fetch and never loses a URL: the record is on disk and the links are in the
 frontier before their page is acked, and the index line is on disk before the commit entry leaves the engine.
+
+The links of a page go to the partitions of their domains first, then the page is acked in its own: an engine that kept
+the ack and forgot the adds would lose them, because nobody parses that page again. On one engine (embedded, a server, a
+primary with replicas) this needs no journal. Its append-only file and its replication stream are one sequence, and the
+ack was sent after the adds were answered: whatever tail is lost, the ack is lost with the adds, or before them. Then
+the page is fetched again, and the index keeps the first commit. On a cluster shards forget one without the other: what
+was sent is noted in a file and sent again (archive/told_log.py, instance/retelling.py).
+
+One sync to disk and few calls serve a group of pages, those of one partition in one call (lua/ack.lua). Two loops: one
+gathers a group and writes it, the other routes and acks what is written, and between them waits at most one. When one
+group had to be acked before the next was written, a site without a delay gave its URLs and then waited for the disk:
+with a sync of 50 ms the crawler was busy for 0.60 of the time on one host, and is for 0.97 now. Groups are acked in the
+order in which they were archived.
+
+A call whose reply is lost is repeated until it is answered; the token of a delivery makes that safe. A lease that is
+lost meanwhile ends the waiting: what was not acked under it is another's to fetch.
 """
 
 import asyncio
@@ -56,7 +72,7 @@ from crawler.worker.outcomes import Committable, Deferred, Failed, Outcome, Refu
 from crawler.worker.route import WAKE_S, HeldBack, RouteStage
 from crawler.worker.work import Work
 
-# Step 9, ack: ends claims. Each call is repeated until it is answered; to repeat one is safe.
+# Step 9, ack: ends claims.
 
 log = logging.getLogger(__name__)
 

@@ -1,9 +1,8 @@
 -- URLs whose origin does not answer are set aside: pending, in a row of their own, until the origin is probed.
--- Row QUEUE|!ORIGIN: blocks like a queue's, in memory or in files. Its record has n and blocks, and in the map since: when the
--- silence began (ms on the partition clock). A member of a user's URL begins with \1, the user and a space.
--- aside:QUEUE: zset of origins -> when one of their URLs goes back into the queue, as a probe (ms); RECALLED: all of them do.
--- aside: zset of these queues -> when the first of their origins is due. A queue's record has in aside how many of its URLs are
--- in such rows: they are not in its n.
+-- The row is QUEUE|!ORIGIN, with blocks like a queue's, in memory or in files. Its record has n and blocks, and in the map
+-- since: when the silence began. A member of a user's URL begins with \1, the user and a space. aside:QUEUE has the
+-- origins, by when one of their URLs goes back into the queue, as a probe; RECALLED: all of them do. The URLs of such rows
+-- are in aside of the queue's record, not in its n.
 local Aside = {
   RECALLED = 0,
   BACK_MAX = 256, -- URLs that one call puts back

@@ -1,10 +1,12 @@
--- A queue's URLs, in blocks: sorted sets that are small enough for the engine's packed encoding. q:QUEUE (the head) has the
--- best URLs, further blocks b:QUEUE:ID the others. t:QUEUE lists these by the highest score that each may hold; among equals
--- the one with the highest id is the oldest. A block that is in a file is a stub: an entry of t:QUEUE named 'ID FILE OFFSET
--- LENGTH URLS'. q:QUEUE exists if and only if the queue has URLs that can be handed out: no block overtakes a stub.
--- long: zset of queues -> number of their blocks in memory after the head; long:deferred: the same for rows of deferred URLs
--- (see _deferred.lua), which are spilled first; short: zset of queues whose next block has to be brought back from its file
--- -> since when (ms). meta's spilled and spilled_deferred: URLs of queues, and of rows, that are in files.
+-- A queue's URLs, in blocks: sorted sets that are small enough for the engine's packed encoding, without pointers.
+-- q:QUEUE (the head) has the best URLs, further blocks b:QUEUE:ID the others, and t:QUEUE lists these by the highest score
+-- that each may hold. A block that is in a file is a stub there, named 'ID FILE OFFSET LENGTH URLS'. q:QUEUE exists if and
+-- only if the queue has URLs that can be handed out: no block overtakes a stub.
+--
+-- Claims take from the head; when it is empty the next block is renamed into its place. A full block is split in two,
+-- but a URL that is worse than all others, as most are when a site is crawled by breadth, begins a new block behind it.
+-- A path of more than 63 characters keeps its block from being packed unless zset-max-listpack-value allows it
+-- (embedded: 512).
 local BLOCK = 128 -- the engine's zset-max-listpack-entries
 local ID_LENGTH = 9
 

@@ -6,8 +6,10 @@
 -- connection; and the stored clock stands still while nothing is written, so that a booking by it may lie in the
 -- owner's past. So only the owner books, by its own time; until then it does not use the queue. A mark that nobody ends
 -- expires by itself. Other borrowers wait for a whole delay after they first saw the last one end, and never carry the
--- clock on. An owner that always has work would claim the queue as soon as it is due, and a borrower that tries once a
--- second would never get it. So one that must wait is noted as waiter, and gets one turn between two of the owner's.
+-- clock on.
+--
+-- An owner that always has work would claim the queue as soon as it is due, and a borrower that tries once a second would
+-- never get it. So one that must wait is noted as waiter, and gets one turn between two of the owner's.
 local BORROWED_MS = 20000 -- a borrower's request begins at most this long after the grant: DNS look-up and connecting
 
 local function done_mark(borrower) return 'done:' .. borrower end

@@ -2,7 +2,15 @@
 -- QUEUE|reason. A queue can also be stopped as a whole: stop is the reason, in its record and in the hash stops.
 -- URLs of runs are never deferred one by one: a run ends, so they are refused instead (see _add.lua).
 -- Deferred URLs are not pending: deferring a URL counts as done, releasing it as added; meta's deferrals and released count
--- both. A queue that is stopped as 'paused' keeps its URLs pending. deferred: hash 'QUEUE|reason' -> number of URLs.
+-- both. They only grow, like all from which the end of a crawl is read. So a crawl ends with deferred URLs, loses none,
+-- and begins again when some are released. A queue that is stopped as 'paused' keeps its URLs pending: a paused crawl
+-- waits.
+--
+-- A row has blocks like a queue, with the same members and scores, so its blocks may be in files, and go back to the
+-- queue without being read. What people release stays released: the record of the queue notes the reason (free),
+-- and `defer` puts such URLs back. A budget of URLs counts what was ever met of a queue; what comes beyond it is
+-- deferred, whatever its score. One of pages counts results of any status and the claims that are out, so it is never
+-- exceeded.
 -- URLs that are too deep are in rows QUEUE|depth:N, one for each depth, in the order of fingerprints and with the member
 -- 'FINGERPRINT SCORE MEMBER': when a shorter path to one is found, only its fingerprint is known.
 local row_name, row_of, defer, defer_one, note_released, room_beside, take_deep, note_runs

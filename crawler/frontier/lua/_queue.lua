@@ -1,23 +1,17 @@
--- Queues. w:<queue> is the record of a queue, msgpack: the numbers below in this order, then a map of other values.
--- Politeness clock: next (ms), delay (ms, -1 unknown), out (claims handed out). n: URLs in its blocks (see _block.lua);
--- blocks: number of block ids given out; retrying: URLs that wait for a retry. Counters: urls (ever added), s2 (pages),
--- bytes, fetch_ms, and in the map s1, s3 ..., retries, dead, e:<failure>, refused:<reason>.
--- Also in the map: domain, if it is not the queue's name; borrower and borrower_seen, while a slot is borrowed (see
--- borrow_slot.lua): its mark, and when the owner first saw it (ms); waiter: the borrower that waits for a slot, or GRANTED
--- from a grant until the owner has had a turn; stop: why none of its URLs is handed out; free:<reason>: its URLs are not
--- deferred again for this reason (see defer.lua); boost; users and turns (see below); at: how many of its URLs are scheduled
--- (see _scheduled.lua).
--- The record of an idle queue is in a compact store instead (kind h).
--- ready: zset of queues that have URLs and may be claimed from, by due time (ms on the partition clock). Queues with a boost
--- (a nonzero integer) are in ready:<boost> instead, so that the highest is found at once. boosts: zset of these queues by
--- boost; meta's boosts lists the boosts in use, highest first.
--- The URLs of a user other than '' are in blocks of their own, the row QUEUE|@USER. It has no record: users in the record of
--- its queue has its URLs and blocks, and turns the users' turns (see _turns.lua). n counts the URLs of all. Such a queue
--- is in a ready set for each user that has URLs in it: ready@USER, ready:<boost>@USER. users: hash user -> URLs that wait in
--- queues; meta's users is their sum.
--- aside: see _aside.lua; quick: how many URLs are handed out at once, because many of them end without an answer (see below).
--- idle: zset of queues that may be idle, by when their clock runs out.
--- A script reads a record once, changes it here, and writes it once, in close_queues (see _close.lua).
+-- Queues. w:<queue> is the record of a queue, msgpack: ten numbers, then a map of what is rare. partition_keys.py tells
+-- what each means, as of the keys here, and makes the constants of their positions.
+--
+-- One record, because nearly every script needs most of the numbers: it reads a record once, changes it here, and writes
+-- it once, in close_queues (see _close.lua). Two hashes that were changed field by field took eight commands for the end
+-- of a claim. The record of an idle queue is in a compact store instead (kind h): it takes some 190 bytes there with its
+-- robots.txt, where two hashes took 436. Its clock may be forgotten then, because it only ever means "not before".
+--
+-- Queues with a boost (a nonzero integer) are in a ready set of their own, so that the highest is found at once.
+--
+-- The URLs of a user other than '' are in blocks of their own, the row QUEUE|@USER. It has no record: users in the record
+-- of its queue has its URLs and blocks, and turns the users' turns (see _turns.lua). n counts the URLs of all. Such a
+-- queue is in a ready set for each user that has URLs in it: so a backlog of one never hides a queue of another. There
+-- is one clock for all of them: politeness is owed to the site, whoever asks.
 local IDLE_MS = 60000 -- from the end of its clock until an idle queue's record goes to a store
 local GRANTED = '-'
 
