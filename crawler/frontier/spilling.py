@@ -2,6 +2,29 @@
 
 A row of deferred URLs is a queue here, with the name QUEUE|REASON, and so is a user's row, QUEUE|@USER. The files
 themselves are behind `BlockFiles`.
+
+A URL in a file has two homes, and each may forget: the engine its last second, the disk what was not synced, the owner
+everything. And an engine that falls back remembers again what it had given away. So there is one truth: the engine
+alone decides where a URL is. A block in a file leaves a stub in the index of its queue: id, file, offset, length, and
+how many URLs. The file has what was written, and nothing about whether it counts. Whatever state the engine falls back
+to, each URL is in memory or behind a stub.
+
+- What a stub names never changes. A file is written once and synced, with its name; only then is the engine told. Its
+  name has the epoch, the session and a number, because an epoch may be granted again after the engine fell back. So
+  any session may bring a block back, at any time and repeatedly: `unspill` needs no fence. `spill` has one.
+- The engine is told what was written. URLs may leave or enter a block between reading it and telling: if it lacks one
+  that was written, or that has another score, nothing is done, and the file is garbage. What came since stays.
+- Files are removed much later: when no stub has named one for ten minutes under the same lease, run of the engine and
+  process. So an engine that falls back by less finds every file that its stubs name. To count the blocks of a file and
+  remove it with the last one fails there: an engine that forgets the count of zero wants the file again. A backup of
+  the engine that is older needs the folder as it was then; without it the log names the files, and their URLs stay
+  pending.
+
+The first block of a queue and one more stay in memory. To move what short queues hold would save half of their memory
+in a broad crawl (722 bytes for six URLs with their domain), and cost a random read and a tenth of a write for each
+visit of six pages. Files that grow, a database for each partition, and merging what comes back into the blocks around
+it were refused: an end that nobody knows, a second store with transactions, and an order that queues which grow at
+their end keep anyway.
 """
 
 import asyncio

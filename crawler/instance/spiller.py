@@ -2,7 +2,7 @@
 
 Few URLs are claimed while the engine is still too full. A file is written and synced before the engine is told of it,
 and removed long after the engine last named it: whatever writes the engine loses, each block is in memory or in a file
-(docs/internals/decisions/memory.md).
+(frontier/spilling.py).
 """
 
 import asyncio

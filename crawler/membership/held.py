@@ -1,7 +1,11 @@
 """The leases that this session holds: read by the pipeline before it starts or writes anything.
 
-Only `Ownership` acquires leases. Losing one is synchronous: everything kept for the partition is dropped before other
-code runs.
+Only `Ownership` acquires leases (ownership.py has the rules). Losing one is synchronous: everything kept for the
+partition is dropped before other code runs, so that no task goes on with a claim of a lease that is gone.
+
+A partition's time is its stored clock and what has passed since on our monotonic clock. The stored one only grows, and
+stands still while nobody owns the partition; no wall clock is read, so none that steps or differs can bring a request
+too early.
 """
 
 import logging

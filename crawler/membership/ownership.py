@@ -1,4 +1,26 @@
-"""Moves this session's leases towards the ring: acquires what the ring assigns, hands over the rest."""
+"""Moves this session's leases towards the ring: acquires what the ring assigns, hands over the rest.
+
+A partition is in one of these states, as its engine's lease (meta hash: session, epoch) and this session see it:
+
+    free      nobody's, session is empty    -> held (acquire.lua)
+    held      ours: `HeldPartitions`        -> draining, when the ring gives it to another; -> lost
+    draining  held, and nothing new starts  -> held, if the ring gives it back; -> free (release_lease.lua)
+    lost      ours in the engine, maybe, and not in memory (late heartbeat, fenced call, failover) -> held, by acquire
+    another's -> held, once that session is dead (peers.py)
+
+The ring suggests, the lease decides. That at most one session can commit for a partition (I1, I2) rests on these rules:
+
+- Acquire is a compare-and-set on the lease that was read, and the lease is read *before* the counter that condemns its
+  holder. The other way round, a session that was silent, came back and acquired it again between the two reads would
+  lose it for its old silence.
+- A new epoch is above the stored one and above any that this session tried (`tried_epochs`): if the reply was lost and
+  the engine fell back, it must not get the same epoch a second time, for its own late calls would pass the fence.
+- A partition is dropped from memory before its release is sent. Whatever becomes of the release, nothing here writes
+  under the old lease any more.
+- A lease in our own name that we do not hold is the trace of a lost reply. It is acquired again, also if it is not
+  wanted: then to be released, because nobody else could get it while we live.
+- Claims are returned before the release, so that the next owner does not hold its queues for what was never fetched.
+"""
 
 import contextlib
 import logging
@@ -148,7 +170,8 @@ class Ownership:
         # If the reply is lost and the engine falls back, this session must not get the same epoch a second time.
         self._held.tried_epochs.update((lease.partition, max(lease.epoch, floor) + 1) for lease, floor in asked)
         replies = await self._leases.acquire(self._me.session, self._me.node, asked)
-        anchor_ms = self._clock_ms()  # when the reply arrived, not when the call was sent
+        # When the reply arrived, not when the call was sent: what we take for the partition's time may lag, never lead.
+        anchor_ms = self._clock_ms()
         reached("lease.acquired")
         for lease, reply in zip(takeable, replies, strict=True):
             if isinstance(reply, Acquired):
