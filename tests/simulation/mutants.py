@@ -42,6 +42,7 @@ from tests.simulation.disk import Disks
 from tests.simulation.holding import Limits
 from tests.simulation.plan import SLOW_CALLS_S, plan_of, rng_of, with_failovers
 from tests.simulation.run import Outcome, simulate
+from tests.simulation.web import Kind
 from tests.simulation.wire import RealEngine
 
 
@@ -358,6 +359,7 @@ class Mutant:
     held: Limits = field(default_factory=dict)  # by which pages are held back
     shards: int = 0
     weather: Mapping[str, float] = field(default_factory=dict)  # what of it is not as drawn
+    posts_s: float = 0.0  # how long pages that take a POST need to answer; 0: as drawn
 
 
 # anchor_at_send stands here for completeness: no reply is waited for longer than the silence outlasts the self-stop, so
@@ -368,7 +370,7 @@ MUTANTS = {
         Mutant(no_hold, "graph", "kills", "I5"),
         Mutant(no_fence, "graph", "pauses", "I2"),
         Mutant(no_token, "graph", "", "I4"),
-        Mutant(no_note, "graph", "kills", "POST"),
+        Mutant(no_note, "graph", "kills", "POST", posts_s=4.0),
         Mutant(ack_before_sync, "", "", "archive"),
         Mutant(items_not_synced, "", "", "archive"),
         Mutant(drain_before_index, "", "", "I3"),
@@ -424,6 +426,9 @@ def mutated(name: str, seed: int, real: RealEngine) -> Outcome:
         overflows, budgets = mutant.overflows or plan.overflows, mutant.budgets or plan.budgets
         climate, held = dataclasses.replace(plan.climate, **mutant.weather), mutant.held or plan.held
         changed = dataclasses.replace(plan, overflows=overflows, budgets=budgets, climate=climate, held=held)
+        for page in changed.web.urls.values() if mutant.posts_s else ():
+            if page.kind is Kind.POSTED:
+                page.seconds = mutant.posts_s
         if mutant.shards:
             changed = with_failovers(changed, mutant.shards, rng_of(seed, "failovers"))
         return simulate(seed, real, plan=changed)
