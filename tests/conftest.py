@@ -1,7 +1,9 @@
 """What holds for every test: loopback only, nothing left behind; and the engines that tests share."""
 
 import asyncio
+import ctypes
 import functools
+import gc
 import inspect
 import logging
 import os
@@ -45,12 +47,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 # A worker has a million objects once it knows all tests: to look at all of them again and again takes a tenth of its
 # time.
 process_tuning.delay_gc()
+# Blocks of megabytes go back to the system when they are freed: by default glibc keeps ever larger ones.
+process_tuning.keep_freed_memory()
+TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
 # It parses a file for each connection, a millisecond: a tenth of the time of tests of small crawls.
 redis.utils.get_lib_version = functools.cache(redis.utils.get_lib_version)
 
 
 def pytest_collection_finish() -> None:
+    gc.collect()  # what is left out
     process_tuning.collect_rarely()
+    release_memory()
+
+
+def release_memory() -> None:
+    """Give back what the tests of a file took: a worker lives through hundreds of files."""
+    gc.collect()
+    if TRIM is not None:
+        TRIM(0)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -84,10 +98,14 @@ class Failures:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What waits comes first. Slow tests are left out unless they are asked for: all, a slice, or one by its name."""
     items.sort(key=lambda item: item.get_closest_marker("waits") is None)
+    for item in items:
+        if inspect.iscoroutinefunction(getattr(item, "function", None)) and GUARD not in item.fixturenames:
+            item.fixturenames.insert(0, GUARD)  # only tests that run in a loop pay for one
     if config.getoption("--all") or any("::" in argument for argument in config.args):
         return
-    slow = {item: seconds for item in items if (seconds := seconds_of(item))}
     text: str | None = config.getoption("--slice")
+    with_long = bool(text) or any(argument.endswith(".py") for argument in config.args)
+    slow = {item: seconds for item in items if (seconds := seconds_of(item)) and not (with_long and is_in_ci(item))}
     chosen = slice_of(list(slow), slow.__getitem__, text) if text else []
     left_out = slow.keys() - set(chosen)
     if left_out:
@@ -100,18 +118,60 @@ def seconds_of(item: pytest.Item) -> float:
     return max((mark.kwargs.get("seconds", SECONDS) for mark in item.iter_markers("slow")), default=0.0)
 
 
+def is_in_ci(item: pytest.Item) -> bool:
+    """Does CI run this slow test with every commit? Not if another of its marks says otherwise."""
+    return all(mark.kwargs.get("ci", False) for mark in item.iter_markers("slow"))
+
+
+# Hooks, not fixtures: five fixtures for each of fourteen thousand tests took a third of a small test's time.
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    item.stash[BEFORE] = Before()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    try:
+        return (yield)
+    finally:
+        before = item.stash[BEFORE]
+        del item.stash[BEFORE]
+        before.restore()
+        if nextitem is None or nextitem.path != item.path:
+            release_memory()
+
+
+class Before:
+    """What a test must leave as it found it."""
+
+    def __init__(self) -> None:
+        self._had_folder = Path("crawl-data").exists()
+        self._signals = {number: signal.getsignal(number) for number in SIGNALS}
+        self._last_resort = logging.lastResort
+
+    def restore(self) -> None:
+        redaction.forget()  # what one test learned is no secret in the next: its messages would have *** for it
+        # A command that was stopped ignores further signals, and children of later tests would inherit that.
+        for number, handler in self._signals.items():
+            signal.signal(number, handler)
+        # A command keeps its log events from the root logger, where later tests look for them.
+        logging.getLogger("crawler").propagate, logging.lastResort = True, self._last_resort
+        logging.getLogger(PAGE_LOG).handlers.clear()
+        for name in ("crawler", PAGE_LOG):
+            logging.getLogger(name).setLevel(logging.NOTSET)
+        # The default crawl folder is where the tests were started: in somebody's checkout.
+        made = not self._had_folder and Path("crawl-data").exists()
+        assert not made, "a test has made a crawl folder in the current folder"
+
+
+BEFORE = pytest.StashKey[Before]()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _loopback_only() -> Iterator[None]:
     with loopback_only():
         yield
-
-
-@pytest.fixture(autouse=True)
-def _no_crawl_folder_left() -> Iterator[None]:
-    """The default crawl folder is where the tests were started: in somebody's checkout."""
-    was_there = Path("crawl-data").exists()
-    yield
-    assert was_there or not Path("crawl-data").exists(), "a test has made a crawl folder in the current folder"
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -121,38 +181,7 @@ def _hears_interrupts() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(autouse=True)
-def _no_secrets_of_others() -> Iterator[None]:
-    """What one test learned is no secret in the next: its messages would have *** for it."""
-    yield
-    redaction.forget()
-
-
-@pytest.fixture(autouse=True)
-def _signals_as_before() -> Iterator[None]:
-    """A command that was stopped ignores further signals, and children of later tests would inherit that."""
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    """A command keeps its log events from the root logger, where later tests look for them."""
-    before = logging.lastResort
-    yield
-    logging.getLogger("crawler").propagate, logging.lastResort = True, before
-    logging.getLogger(PAGE_LOG).handlers.clear()
-    for name in ("crawler", PAGE_LOG):
-        logging.getLogger(name).setLevel(logging.NOTSET)
-
-
-@pytest.fixture(autouse=True)
-def _guard_tasks(request: pytest.FixtureRequest) -> None:
-    # Only tests that run in a loop pay for one.
-    if inspect.iscoroutinefunction(getattr(request, "function", None)):
-        request.getfixturevalue("_no_leaked_tasks")
+GUARD = "_no_leaked_tasks"
 
 
 @pytest.fixture

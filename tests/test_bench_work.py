@@ -22,6 +22,7 @@ def path():
         yield engine.url.removeprefix("unix://")
 
 
+@pytest.mark.slow(ci=True)
 def test_a_crawl_makes_the_same_calls_and_commands_each_time(path: str) -> None:
     def measured() -> tuple[list[int], list[object]]:
         calls = Calls()

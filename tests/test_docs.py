@@ -23,6 +23,7 @@ SHOP_PAGES: Mapping[str, Resource | str] = {
 }
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("name", [pytest.param(one, marks=pytest.mark.slow) if one in LONG else one for one in PAGES])
 def test_each_block_of_a_page_does_what_the_page_says(name: str, programs: Nursery, tmp_path: Path) -> None:
     """One shell for the whole page, as a reader has: what an earlier block has made, later ones find."""

@@ -29,6 +29,7 @@ def only(folder: Path, pattern: str) -> Path:
     return found
 
 
+@pytest.mark.slow(ci=True)
 def test_two_builds_are_equal(built: Path, tmp_path: Path) -> None:
     def digests(folder: Path) -> dict[str, str]:
         return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}

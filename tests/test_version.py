@@ -14,6 +14,7 @@ from crawler.engine.embedded import packaged_binary
 ROOT = Path(version.__file__).parent.parent
 
 
+@pytest.mark.slow(ci=True)
 def test_a_checkout_names_itself_and_its_constraints() -> None:
     words = shlex.split(version.how_to_install("parquet", "pyarrow"))
     assert words[-4:] == ["-c", f"{ROOT}/constraints.txt", "-e", f"{ROOT}[parquet]"]

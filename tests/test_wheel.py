@@ -9,6 +9,8 @@ from importlib.metadata import PathDistribution
 from pathlib import Path
 from zipfile import ZipFile
 
+import pytest
+
 from tests.support.processes import ROOT
 
 PAGES = 10  # of the example web's first site
@@ -31,6 +33,7 @@ def environment_with(built: ZipFile, folder: Path) -> Path:
     return packages
 
 
+@pytest.mark.slow(ci=True)
 def test_the_wheel_has_the_package_and_crawls_without_the_checkout(tmp_path: Path) -> None:
     built = wheel(tmp_path)
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "crawler"]

@@ -220,6 +220,7 @@ async def test_a_stream_of_seeds_is_compared_as_a_whole(api: Served, token: dict
     assert len(await log_of(api)) == 1
 
 
+@pytest.mark.slow(ci=True)
 async def test_answers_are_kept_for_a_day_and_not_more_than_some(api: Served) -> None:
     answers = ApiAnswers(api.crawl.engine, api.crawl.keys)
     assert await answers.begin("a", 1000.0) is None

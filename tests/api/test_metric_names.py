@@ -46,6 +46,7 @@ def test_selectors_are_found_in_expressions() -> None:
     assert selectors(expression) == {("a_total", frozenset({"x", "y"})), ("b", frozenset()), ("c", frozenset())}
 
 
+@pytest.mark.slow(ci=True)
 def test_rules_and_dashboard_read_metrics_that_exist_by_labels_that_they_have(
     exposed: dict[str, tuple[str, set[str]]],
 ) -> None:

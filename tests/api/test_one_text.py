@@ -69,6 +69,7 @@ def plain(text: str) -> str:
     return re.sub(r"\s+", " ", text)
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_domain_has_one_sentence_and_the_same_facts_everywhere(
     tmp_path: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,6 +108,7 @@ async def test_a_job_is_the_same_for_programs_and_for_people_everywhere(
         assert [plain(line) for line in lines] == [plain(f"{fact} {text}") for fact, text in found["facts"]]
 
 
+@pytest.mark.slow(ci=True)
 @needs_chromium
 async def test_the_dashboard_shows_these_sentences_and_facts(tmp_path: Path, engine: Engine) -> None:
     async with told(tmp_path / "c", engine) as api, chromium() as browser:

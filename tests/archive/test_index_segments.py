@@ -401,6 +401,7 @@ def write_some(folder: CrawlFolder, known: int) -> None:
     index.close()
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     "cases", [range(12), *(pytest.param(range(n, n + 100), marks=pytest.mark.slow) for n in range(0, 500, 100))]
 )

@@ -132,6 +132,7 @@ def test_what_was_pruned_can_be_pruned_again_and_again(tmp_path: Path) -> None:
 # --- killed ---
 
 
+@pytest.mark.slow(ci=True)
 def test_a_prune_killed_at_any_step_loses_nothing_and_the_next_one_completes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -408,6 +409,7 @@ RULES = st.builds(
 )
 
 
+@pytest.mark.slow(ci=True)
 @settings(max_examples=60, deadline=None)
 @given(some=PAGES, rules=st.lists(RULES, min_size=1, max_size=3), killed_at=st.integers(1, 60), size=st.integers(1, 3))
 def test_any_prunes_of_any_archive_leave_what_a_plain_model_leaves(

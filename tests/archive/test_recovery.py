@@ -4,6 +4,7 @@ import subprocess
 import threading
 from pathlib import Path
 
+import pytest
 from archive_samples import entry, folder_in, response, writer_in
 from warcio.archiveiterator import ArchiveIterator
 
@@ -35,6 +36,7 @@ def responses_in(path: Path) -> int:
         return sum(1 for record in ArchiveIterator(file, check_digests="raise") if record.rec_type == "response")
 
 
+@pytest.mark.slow(ci=True)
 def test_a_file_cut_at_any_byte_of_its_last_records_keeps_all_earlier_ones(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
     path, places = torn_by_kill(folder, 3)
@@ -170,6 +172,7 @@ def test_recovery_may_be_repeated_and_tried_by_several_at_once(tmp_path: Path) -
     assert [responses_in(p) for p in sorted(folder.warc.iterdir())] == [2, 2, 2]
 
 
+@pytest.mark.slow(ci=True)
 def test_a_tail_full_of_beginnings_of_members_is_judged_in_bounded_time() -> None:
     """Each leads through stored blocks to the end of the file, and is not whole there. Then nothing is cut off."""
     start = gzip.compress(b"")[:10]

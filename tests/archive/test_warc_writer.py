@@ -125,6 +125,7 @@ def test_a_writer_that_got_nothing_leaves_no_file(tmp_path: Path) -> None:
     assert list(folder.warc.iterdir()) == []
 
 
+@pytest.mark.slow(ci=True)
 def test_adding_while_another_thread_syncs_loses_and_tears_nothing(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
     writer = writer_in(folder, warc_bytes_max=1_000_000)

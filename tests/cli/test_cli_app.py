@@ -79,6 +79,7 @@ def test_following_handlers_alone_needs_an_app(programs: Nursery, tmp_path: Path
     assert "scope.follow = handlers needs handlers.app (--app)" in ran.err
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("instances", [(), ("-n", "2")])
 def test_a_crawl_with_an_app_says_how_many_items_there_are_and_exports_them(
     programs: Nursery, tmp_path: Path, instances: tuple[str, ...]
@@ -103,6 +104,7 @@ def test_a_crawl_with_an_app_says_how_many_items_there_are_and_exports_them(
     assert re.search(r"items +13\n", in_process(programs, "stats", cwd=tmp_path).out)
 
 
+@pytest.mark.slow(ci=True)
 def test_a_crawl_says_how_many_items_were_dropped_and_rehandle_too(
     programs: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +196,7 @@ def test_a_dead_letter_shows_the_traceback(programs: Nursery, tmp_path: Path) ->
         assert len(in_process(programs, "dead", "list", "--reason", "handler", cwd=tmp_path).out.splitlines()) > 1
 
 
+@pytest.mark.slow(ci=True)
 def test_a_handler_that_hangs_in_its_thread_holds_up_no_end_of_the_process(programs: Nursery, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(
         "import threading\nfrom crawler import Crawler\napp = Crawler()\n"
@@ -206,6 +209,7 @@ def test_a_handler_that_hangs_in_its_thread_holds_up_no_end_of_the_process(progr
     assert "Given up: handler 4 (http://127.0.0.1:" in ran.out
 
 
+@pytest.mark.slow(ci=True)
 def test_ctrl_c_lets_handlers_end_and_keeps_what_they_yielded(
     programs: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

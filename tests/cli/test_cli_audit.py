@@ -156,6 +156,7 @@ def test_without_a_note_of_its_folder_what_is_missing_is_lost(crawl: Spoiled, ca
     assert any("--dir" in note for note in report["notes"])
 
 
+@pytest.mark.slow(ci=True)
 def test_a_second_commit_of_one_url_is_told_and_a_second_line_of_one_commit_is_not(
     crawl: Spoiled, capsys: Capture
 ) -> None:
@@ -183,6 +184,7 @@ SEEDS = [  # what the journal has more, and what is lost of it
 ]
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(("line", "lost"), SEEDS, ids=["a seed", "a root", "another run's"])
 def test_a_seed_of_the_journal_that_the_engine_never_saw_is_lost(
     crawl: Spoiled, capsys: Capture, line: SeedLine, lost: dict[str, str]
@@ -329,6 +331,7 @@ def test_a_page_fetched_again_is_counted_with_the_rate_and_is_no_fault(crawl: Sp
     assert "%" in report["findings"]["duplicates"]["note"]
 
 
+@pytest.mark.slow(ci=True)
 def test_links_into_a_site_that_was_seeded_after_their_page_are_not_missed(
     tmp_path: Path, capsys: Capture, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -341,6 +344,7 @@ def test_links_into_a_site_that_was_seeded_after_their_page_are_not_missed(
         assert crawl.audit(capsys)[0] == NOT_CLEAN
 
 
+@pytest.mark.slow(ci=True)
 def test_a_crawl_that_was_stopped_midway_is_clean_until_a_pending_url_is_taken_from_it(
     tmp_path: Path, capsys: Capture, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -367,6 +371,7 @@ def taken(client: Any) -> str:
     return str(url)
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("kind", ["empty", "another agent", "another host", "other pages", "an older log"])
 def test_a_log_without_a_committed_page_proves_nothing(crawl: Spoiled, capsys: Capture, kind: str) -> None:
     changes = {"another host": {"host": "elsewhere.test"}, "other pages": {"target": "/not-crawled"}}
@@ -412,6 +417,7 @@ def by_parts(crawl: Spoiled, capsys: Capture) -> list[tuple[int, dict[str, Any]]
     return [crawl.audit(capsys, "--partitions", part, log=False) for part in PARTS]
 
 
+@pytest.mark.slow(ci=True)
 def test_audits_of_all_parts_see_what_one_of_the_whole_sees(crawl: Spoiled, capsys: Capture) -> None:
     _, whole = crawl.audit(capsys, log=False)
     parts = by_parts(crawl, capsys)
@@ -423,6 +429,7 @@ def test_audits_of_all_parts_see_what_one_of_the_whole_sees(crawl: Spoiled, caps
     assert all(not report["findings"]["orphans"]["is_judged"] for _, report in parts)
 
 
+@pytest.mark.slow(ci=True)
 def test_a_lost_link_is_found_by_the_part_whose_pages_have_it(crawl: Spoiled, capsys: Capture) -> None:
     url = next(url for url in crawl.kept.expected.refused if "/private/" in url)
     assert crawl.client.srem(crawl.key("s0:0", url), fingerprint(crawl.client, url))
@@ -443,6 +450,7 @@ def test_exports_of_all_parts_have_every_page_once(crawl: Spoiled, capsys: Captu
     assert main(["export", "--dir", str(crawl.folders[0]), "--partitions", "64"]) == 2
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("changed", [b'"offset":"7"', b'"filename":"elsewhere.warc.gz"'])
 def test_a_part_misses_the_records_of_its_commits(crawl: Spoiled, capsys: Capture, changed: bytes) -> None:
     path, line = crawl.line_of("/notes.txt")
@@ -478,6 +486,7 @@ def test_a_part_that_there_is_not_is_said(crawl: Spoiled, capsys: Capture, words
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow(ci=True)
 def test_what_people_read_begins_with_the_answer_and_shows_examples(crawl: Spoiled, capsys: Capture) -> None:
     page = page_request(crawl)
     crawl.requests.append(page | {"target": "/file.pdf", "start": page["start"] + 0.001})
@@ -496,6 +505,7 @@ def test_what_people_read_begins_with_the_answer_and_shows_examples(crawl: Spoil
     assert re.search(r"^- +politeness violations +\? +needs --web-log$", capsys.readouterr().out, re.MULTILINE)
 
 
+@pytest.mark.slow(ci=True)
 def test_what_can_not_be_read_is_said_in_one_line(crawl: Spoiled, capsys: Capture, tmp_path: Path) -> None:
     engine, folder = crawl.kept.engine.url, str(crawl.folders[0])
     strange = tmp_path / "strange.log"

@@ -363,6 +363,7 @@ COMMANDS = (
 FAIL = {name for name, kind in KINDS.items() if not kind.is_in}
 
 
+@pytest.mark.slow(ci=True)
 def test_no_secret_is_in_what_a_crawl_leaves_and_says(canary: Canary) -> None:
     log = (canary.folder / "c" / "log").rglob("*")
     failed = {

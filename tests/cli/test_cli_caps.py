@@ -23,6 +23,7 @@ def lab_of(tmp_path: Path, engine: Engine, capsys: pytest.CaptureFixture[str]) -
         yield lambda make: Lab(tmp_path / "c", engine, open_sites.enter_context(serve_linked(make)), capsys)
 
 
+@pytest.mark.slow(ci=True)
 def test_what_is_too_deep_is_kept_and_a_raised_budget_takes_it_up(lab_of: LabOf) -> None:
     chain = {(HOST, f"/{n}"): page(f"/{n + 1}", f"/{n}/leaf") for n in range(6)}
     leaves = {(HOST, f"/{n}/leaf"): page() for n in range(6)} | {(HOST, "/6"): page()}
@@ -62,6 +63,7 @@ def test_a_shorter_path_to_what_was_too_deep_brings_it_back(lab_of: LabOf) -> No
     lab.audit()
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("queue_by", ["domain", "host"])
 def test_urls_of_further_hosts_are_kept_and_a_raised_budget_takes_hosts_up(lab_of: LabOf, queue_by: str) -> None:
     """Four hosts of one domain, each with two pages; the home page is on one of them, and another domain has three."""

@@ -47,6 +47,7 @@ def exported(text: str) -> dict[str, int]:
     return {record["url"]: record["status"] for record in records}
 
 
+@pytest.mark.slow(ci=True)
 def test_a_crawl_ends_by_itself_and_exports_each_page_once(
     finished: tuple[str, ...], site: Site, programs: Nursery
 ) -> None:
@@ -175,6 +176,7 @@ def test_ctrl_c_stops_in_order_and_the_same_command_resumes(programs: Nursery, t
         assert len(asked) == 40 + 3
 
 
+@pytest.mark.slow(ci=True)
 def test_a_second_signal_forces_and_nothing_is_lost(programs: Nursery, tmp_path: Path) -> None:
     web = small_site(4)
     web[HOST, "/p0"].delay_s = 3600.0
@@ -194,6 +196,7 @@ def test_a_second_signal_forces_and_nothing_is_lost(programs: Nursery, tmp_path:
         assert len(exported(in_process(programs, "export", "--dir", str(tmp_path / "c")).out)) == 7
 
 
+@pytest.mark.slow(ci=True)
 def test_instances_of_one_command_share_the_work_and_leave_nobody_behind(programs: Nursery, tmp_path: Path) -> None:
     """Also where modules of somebody have the names of ours, and for pages that worker processes parse."""
     for name in ("crawler.py", "redis.py"):
@@ -210,6 +213,7 @@ def test_instances_of_one_command_share_the_work_and_leave_nobody_behind(program
         assert programs.left() == []
 
 
+@pytest.mark.slow(ci=True)
 def test_children_end_when_their_parent_is_killed(programs: Nursery, tmp_path: Path) -> None:
     with small(40, delay_s=0.2) as site:
         parent = programs.crawler("crawl", site.url(HOST), *QUICK, "--dir", str(tmp_path / "c"), "-n", "2")
@@ -237,6 +241,7 @@ def arenas(pid: int) -> list[str]:
     return [start for start in starts if int(start, 16) % (64 << 20) == 0]
 
 
+@pytest.mark.slow(ci=True)
 def test_run_waits_for_work_that_seed_adds_and_stops_on_a_signal(programs: Nursery, tmp_path: Path) -> None:
     with small() as site:
         folder = str(tmp_path / "c")
@@ -256,6 +261,7 @@ def test_run_waits_for_work_that_seed_adds_and_stops_on_a_signal(programs: Nurse
         assert waiting.wait() == 10
 
 
+@pytest.mark.slow(ci=True)
 def test_the_links_of_a_seed_given_to_a_running_instance_are_followed(programs: Nursery, tmp_path: Path) -> None:
     with small() as site:
         waiting = programs.crawler("run", *QUICK, "--dir", str(tmp_path / "c"))
@@ -280,6 +286,7 @@ def test_page_and_time_limits_end_with_success_and_say_what_is_left(programs: Nu
         assert "Time is up" in timed.out
 
 
+@pytest.mark.slow(ci=True)
 def test_results_on_stdout_are_nothing_but_results(site: Site, programs: Nursery, tmp_path: Path) -> None:
     ran = crawler(
         programs, "crawl", "-np", "-i", "-", "--dir", str(tmp_path / "c"), "-o", "-", *QUICK,
@@ -291,6 +298,7 @@ def test_results_on_stdout_are_nothing_but_results(site: Site, programs: Nursery
     assert "Finished:" in ran.err
 
 
+@pytest.mark.slow(ci=True)
 def test_quiet_says_nothing(site: Site, programs: Nursery, tmp_path: Path) -> None:
     ran = in_process(programs, "crawl", site.url(HOST), "--depth", "0", "-q", *QUICK, "--dir", str(tmp_path / "c"))
     assert (ran.code, ran.out, ran.err) == (0, "", "")

@@ -68,6 +68,7 @@ class Crawl:
         return len(entries_of(self.folder))
 
 
+@pytest.mark.slow(ci=True)
 def test_a_crawls_budget_of_pages_ends_it_and_a_larger_one_goes_on(
     programs: Nursery, site: Site, tmp_path: Path
 ) -> None:
@@ -98,6 +99,7 @@ def test_a_crawls_budget_of_pages_ends_it_and_a_larger_one_goes_on(
     lab.audit()
 
 
+@pytest.mark.slow(ci=True)
 def test_a_crawls_budget_of_bytes_ends_it_by_what_was_under_way(programs: Nursery, site: Site, tmp_path: Path) -> None:
     lab = Crawl(programs, site, tmp_path / "c")
     ended = lab.run(crawl_bytes=1)

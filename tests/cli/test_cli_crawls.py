@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.cli_lab import Ran, in_process
 from tests.support.engine import Engine
 from tests.support.processes import Nursery
@@ -54,6 +56,7 @@ def test_crawls_of_an_engine_are_listed_and_removed_by_scripts(programs: Nursery
     assert "crawl.name" in bad.err
 
 
+@pytest.mark.slow(ci=True)
 def test_a_person_is_asked_and_the_folder_keeps_what_a_rebuild_needs(programs: Nursery) -> None:
     folder = ("--dir", "c")
     assert in_process(programs, "seed", "http://x.test/", *folder, "--set", "crawl.partitions=4").code == 0

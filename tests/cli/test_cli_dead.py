@@ -109,6 +109,7 @@ def test_a_letter_is_shown_with_each_attempt(lab: Lab) -> None:
     assert [line.split()[0] for line in out.splitlines()[-TRIES:]] == ["1", "2"]
 
 
+@pytest.mark.slow(ci=True)
 def test_what_is_put_back_is_fetched_by_the_next_crawl_and_every_sum_stays_right(lab: Lab) -> None:
     before = lab.audit()
     assert (before["seen"], before["dead"], before["pending"]) == (7, 4, 0)

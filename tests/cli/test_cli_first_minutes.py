@@ -137,6 +137,7 @@ def test_wrong_input_is_one_line_and_makes_nothing(
     assert sorted(here.iterdir()) == before
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("command", ["crawl", "seed"])
 def test_a_folder_that_was_made_for_nothing_is_gone(command: str, programs: Nursery, here: Path) -> None:
     """What flows is seen late, and a sitemap is read when there is a crawl."""
@@ -347,6 +348,7 @@ def ends_of_seeds() -> dict[tuple[str, str], Resource]:
     }  # fmt: skip
 
 
+@pytest.mark.slow(ci=True)
 def test_exit_codes_judge_the_seeds_of_the_command_and_not_the_folder(programs: Nursery, here: Path) -> None:
     with serve_resources(ends_of_seeds()) as site:
         begin = ("crawl", *QUICK, *ONE_TRY, "--scope", "any", "-q")
@@ -383,6 +385,7 @@ def two_sites() -> dict[tuple[str, str], Resource]:
     return {(host, path): page("/b") for host in (HOST, OTHER) for path in ("/", "/b")}
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("given", ["argument", "file", "sitemap"])
 @pytest.mark.parametrize("is_finished", [False, True], ids=["pending", "finished"])
 def test_a_folder_with_a_crawl_of_other_sites_is_left_alone(
@@ -406,6 +409,7 @@ def test_a_folder_with_a_crawl_of_other_sites_is_left_alone(
         assert in_process(programs, "crawl", site.url(OTHER), *QUICK, "-q", cwd=here).code == 0, "it joined"
 
 
+@pytest.mark.slow(ci=True)
 def test_a_crawl_of_any_site_takes_any_and_a_seed_added_by_command_joins(programs: Nursery, here: Path) -> None:
     with serve_resources(two_sites(), address="0.0.0.0") as site:
         for seed in (site.url(HOST), site.url(OTHER)):
@@ -429,6 +433,7 @@ def test_a_misspelt_seed_does_not_keep_a_folder(programs: Nursery, here: Path) -
     assert "Finished: 5 pages" in right.out
 
 
+@pytest.mark.slow(ci=True)
 def test_a_second_crawl_of_a_folder_is_refused_before_it_adds_anything(programs: Nursery, here: Path) -> None:
     with small(50, delay_s=1) as site:
         first = programs.crawler("crawl", site.url(HOST), *QUICK, "--dir", "d", cwd=here)
@@ -449,6 +454,7 @@ def test_a_second_crawl_of_a_folder_is_refused_before_it_adds_anything(programs:
         assert again.code == 0, again.err  # the lock went with its process
 
 
+@pytest.mark.slow(ci=True)
 def test_commands_with_an_engine_elsewhere_leave_the_working_folder_alone(
     programs: Nursery, here: Path, engine: Engine
 ) -> None:
@@ -474,6 +480,7 @@ def test_commands_with_an_engine_elsewhere_leave_the_working_folder_alone(
     assert by_variable.code == USAGE
 
 
+@pytest.mark.slow(ci=True)
 def test_a_crawl_whose_folder_went_is_told_what_helps(programs: Nursery, here: Path, engine: Engine) -> None:
     with small(3) as site:
         command = ("crawl", site.url(HOST), *QUICK, "--redis", engine.url)
@@ -500,6 +507,7 @@ def test_a_page_given_as_a_sitemap_is_said_to_be_none(programs: Nursery, here: P
         assert (empty.code, empty.err) == (0, "")
 
 
+@pytest.mark.slow(ci=True)
 def test_logs_as_web_servers_write_them_are_read_and_what_they_do_not_tell_is_said(
     programs: Nursery, here: Path
 ) -> None:
@@ -534,6 +542,7 @@ def test_logs_as_web_servers_write_them_are_read_and_what_they_do_not_tell_is_sa
         assert (wrong.code, wrong.err.count("\n")) == (USAGE, 1)
 
 
+@pytest.mark.slow(ci=True)
 def test_a_command_for_a_domain_that_was_never_met_does_nothing_unless_it_is_given_ahead(
     programs: Nursery, here: Path
 ) -> None:

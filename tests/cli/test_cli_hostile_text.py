@@ -78,6 +78,7 @@ def offending(text: str) -> set[str]:
     return {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")} - {"\n", "\t"}
 
 
+@pytest.mark.slow(ci=True)
 def test_a_crawl_says_nothing_that_acts_on_a_terminal(crawled: Path) -> None:
     said = (crawled / "said").read_text()
     assert "T\\u001b]0;x" in said  # the title, in the items on standard output

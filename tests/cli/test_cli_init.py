@@ -14,6 +14,7 @@ from tests.support.processes import Nursery
 from tests.support.serving import serve_resources
 
 
+@pytest.mark.slow(ci=True)
 def test_what_is_written_passes_the_check_and_crawls(programs: Nursery, tmp_path: Path) -> None:
     made = crawler(programs, "init", "my shop", cwd=tmp_path)
     assert (made.code, made.err) == (0, "")

@@ -48,6 +48,7 @@ def test_lists_of_tables_that_are_nested_too_deeply_are_one_line(capsys: pytest.
     assert "not a valid list of tables" in capsys.readouterr().err
 
 
+@pytest.mark.slow(ci=True)
 def test_paths_that_are_no_text_are_one_line(programs: Nursery, tmp_path: Path) -> None:
     (strange := Path(os.fsdecode(bytes(tmp_path) + b"/bad\xff"))).mkdir()
     for arguments in (["stats"], ["crawl", "http://a.test/"], ["crawl", "http://a.test/", "-n", "2"]):
@@ -66,6 +67,7 @@ def test_a_path_that_is_too_long_is_one_line(command: str, capsys: pytest.Captur
     assert "is too long: use another folder" in capsys.readouterr().err
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("files", [10, 11, 12, 13, 14])
 def test_too_few_open_files_are_one_line(files: int, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "crawler", "fetch", "http://127.0.0.1:9/"]
@@ -193,6 +195,7 @@ def test_a_folder_with_other_things_in_it_is_left_alone(programs: Nursery, tmp_p
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
 
 
+@pytest.mark.slow(ci=True)
 def test_a_disk_that_takes_no_more_is_exit_code_5_and_the_crawl_resumes(programs: Nursery, tmp_path: Path) -> None:
     """The limit on file sizes stands for a full disk: the archive's file can't grow beyond 64 KiB."""
     resources = {(HOST, f"/{n}"): Resource(body=os.urandom(6000).hex()) for n in range(30)}
@@ -232,6 +235,7 @@ def test_private_addresses_are_refused_unless_allowed(programs: Nursery, tmp_pat
         assert site.requests() == []
 
 
+@pytest.mark.slow(ci=True)
 def test_seeds_are_counted_by_what_became_of_them(programs: Nursery, tmp_path: Path) -> None:
     file, folder = tmp_path / "seeds.txt", str(tmp_path / "c")
     file.write_bytes(
@@ -264,6 +268,7 @@ def test_comments_behind_seeds_are_cut_and_fields_behind_a_tab_are_refused(progr
         assert explained["seen"], url
 
 
+@pytest.mark.slow(ci=True)
 def test_a_stream_of_seeds_is_taken_in_while_it_flows(programs: Nursery, tmp_path: Path) -> None:
     folder = str(tmp_path / "c")
     command = [sys.executable, "-m", "crawler", "seed", "-", "--dir", folder]
@@ -341,6 +346,7 @@ def test_settings_come_from_file_environment_and_options_in_this_order(programs:
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.slow(ci=True)
 def test_a_bug_is_one_line_and_its_details_are_in_a_file(programs: Nursery, tmp_path: Path) -> None:
     code = (
         "import sys; from crawler.cli import main, export\n"

@@ -61,6 +61,7 @@ def files_by_process(logs: Path) -> dict[str, list[Path]]:
     return files
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["one process", "two instances"])
 def test_renamed_logs_lose_nothing_and_get_nothing_later(
     options: tuple[str, ...], programs: Nursery, site: Site, tmp_path: Path

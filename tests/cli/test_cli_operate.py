@@ -48,6 +48,7 @@ def test_what_is_deferred_is_shown_explained_and_released(lab: Lab) -> None:
     lab.audit()
 
 
+@pytest.mark.slow(ci=True)
 def test_a_domain_is_blocked_and_unblocked_while_nothing_runs(lab: Lab) -> None:
     lab.crawl(crawl__pages_max=3)
     waiting = lab.json("stats", HOST)["pending"]
@@ -66,6 +67,7 @@ def test_a_domain_is_blocked_and_unblocked_while_nothing_runs(lab: Lab) -> None:
     lab.audit()
 
 
+@pytest.mark.slow(ci=True)
 def test_a_crawl_that_had_ended_goes_on_when_its_budgets_are_raised(lab: Lab) -> None:
     assert lab.crawl(budget__pages=TAKEN_IN) == TAKEN_IN
     assert lab.crawl(budget__pages=TAKEN_IN) == TAKEN_IN
@@ -108,6 +110,7 @@ def test_a_delay_that_was_ordered_is_shown_until_it_is_taken_back(lab: Lab) -> N
     assert "by an operator" not in lab.say("stats", HOST)
 
 
+@pytest.mark.slow(ci=True)
 def test_a_boost_is_shown_until_it_is_taken_back(lab: Lab) -> None:
     lab.crawl(crawl__pages_max=3)
     assert lab.say("boost", lab.site.url(HOST), "5") == f"{HOST}: boost 5; fetched before domains without a boost"

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.cli_lab import HOST, QUICK, Ran, crawler, in_process, page
 from tests.support.processes import Nursery
 from tests.support.serving import serve_resources
@@ -34,6 +36,7 @@ def test_a_sitemap_with_dates_is_crawled_newest_first(programs: Nursery, tmp_pat
     assert asked == ["/new", "/old", "/older"]
 
 
+@pytest.mark.slow(ci=True)
 def test_the_order_is_shown_and_kept_and_another_one_is_refused_in_one_line(programs: Nursery, tmp_path: Path) -> None:
     rules = "frontier.rules=[{match = '/news/', add = 2.0}, {match = 'a,b', add = -1}]"
     with serve_resources({(HOST, "/"): page()}) as site:
@@ -51,6 +54,7 @@ def test_the_order_is_shown_and_kept_and_another_one_is_refused_in_one_line(prog
             assert "this crawl has frontier." in refused.err
 
 
+@pytest.mark.slow(ci=True)
 def test_several_instances_are_handed_the_order_with_its_rules(programs: Nursery, tmp_path: Path) -> None:
     rules = ("--order", "priority", "--set", "frontier.rules=[{match = '/p', add = 2.0}]")
     with serve_resources({(HOST, "/"): page("/p"), (HOST, "/p"): page()}) as site:

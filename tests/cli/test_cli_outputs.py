@@ -29,6 +29,7 @@ def said_last(ran: Ran) -> str:
     return ran.err.splitlines()[-1]
 
 
+@pytest.mark.slow(ci=True)
 def test_every_kind_of_target_gets_every_page_once(programs: Nursery, tmp_path: Path, postgres: PostgresServer) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     database = postgres.new_database()
@@ -50,6 +51,7 @@ def test_every_kind_of_target_gets_every_page_once(programs: Nursery, tmp_path: 
     assert sorted(row[0] for row in postgres.psql(database, "SELECT url FROM seen")) == wanted
 
 
+@pytest.mark.slow(ci=True)
 def test_pages_are_in_the_file_while_the_crawl_runs_and_a_stopped_one_goes_on(
     programs: Nursery, tmp_path: Path
 ) -> None:
@@ -90,6 +92,7 @@ def test_a_command_killed_again_and_again_leaves_each_page_once(
         assert sorted(row[0] for row in base.execute("SELECT url FROM pages")) == sorted(lines(path))
 
 
+@pytest.mark.slow(ci=True)
 def test_run_keeps_targets_up_to_date_too(programs: Nursery, tmp_path: Path) -> None:
     path = tmp_path / "pages.jsonl"
     with small() as site:
@@ -194,6 +197,7 @@ def test_export_since_gives_what_was_committed_since(programs: Nursery, tmp_path
     assert "'yesterday' is not a valid time (use a time ago: 2h, 3d; or a date" in ran.err
 
 
+@pytest.mark.slow(ci=True)
 def test_main_text_leaves_menus_out_and_needs_its_library(programs: Nursery, tmp_path: Path) -> None:
     pytest.importorskip("trafilatura")
     folder = ("--dir", str(tmp_path / "c"))

@@ -52,6 +52,7 @@ def name_of(function: ast.expr) -> str:
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
+@pytest.mark.slow(ci=True)
 def test_nothing_is_printed_past_the_helper() -> None:
     assert {file.parent.name for file in FILES} == set(PARTS)
     assert [one for file in FILES for one in past_the_helper(ast.parse(file.read_text()), file.name)] == []

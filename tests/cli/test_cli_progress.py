@@ -227,6 +227,7 @@ def test_seeds_are_measured_by_the_bytes_of_their_files(tmp_path: Path, monkeypa
         assert bytes_of([str(file), STDIN]) == 0, "how much will come is not known"
 
 
+@pytest.mark.slow(ci=True)
 async def test_bytes_count_once_their_batch_was_taken(tmp_path: Path) -> None:
     file = tmp_path / "seeds.txt"
     file.write_bytes(b"https://a.test/\n" * 40_000)
@@ -297,6 +298,7 @@ def rest_of(terminal: int) -> str:
     return found.decode()
 
 
+@pytest.mark.slow(ci=True)
 def test_the_line_of_a_stream_is_gone_at_its_end(seeding: tuple[subprocess.Popen[bytes], int]) -> None:
     it, terminal = seeding
     assert it.stdin is not None
@@ -309,6 +311,7 @@ def test_the_line_of_a_stream_is_gone_at_its_end(seeding: tuple[subprocess.Popen
     assert "\x1b" not in result
 
 
+@pytest.mark.slow(ci=True)
 def test_ctrl_c_leaves_the_terminal_in_order(seeding: tuple[subprocess.Popen[bytes], int]) -> None:
     it, terminal = seeding
     it.send_signal(signal.SIGINT)

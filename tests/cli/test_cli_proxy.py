@@ -106,6 +106,7 @@ async def ended(program: Program) -> str:
     return program.out + program.err
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_crawl_through_a_proxy_is_exact_and_leaks_no_password(web: Web, kind: Kind) -> None:
     async with WebProxy(kind, login=LOGIN) as proxy:
@@ -129,6 +130,7 @@ MORE_FAULTS: list[tuple[Kind, Fault, str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     ("kind", "fault", "scheme"),
     [
@@ -174,6 +176,7 @@ async def test_a_proxy_that_is_not_there_yet_is_waited_for(web: Web) -> None:
     assert web.fetched() == web.pages(web.seeds)
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_dead_site_behind_a_proxy_ends_as_one_without(web: Web) -> None:
     """Others are served meanwhile, so it is not the proxy; its URLs become dead letters, and the crawl ends."""
     async with WebProxy("http") as proxy:
@@ -211,6 +214,7 @@ async def test_a_lone_site_that_does_not_exist_ends_the_crawl(web: Web) -> None:
     assert "host unreachable" in program.err
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_other_commands_that_fetch_go_through_it_too(web: Web, kind: Kind) -> None:
     sitemap = f"<urlset><url><loc>https://c.test:{web.tls.port}/p1</loc></url></urlset>".encode()
@@ -227,6 +231,7 @@ async def test_other_commands_that_fetch_go_through_it_too(web: Web, kind: Kind)
             assert SECRET not in said
 
 
+@pytest.mark.slow(ci=True)
 async def test_instances_of_a_supervisor_use_it(web: Web) -> None:
     async with WebProxy("socks5", login=LOGIN) as proxy:
         config = web.folder / "crawler.toml"
@@ -238,6 +243,7 @@ async def test_instances_of_a_supervisor_use_it(web: Web) -> None:
         assert SECRET.encode() not in web.stored()
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_wrong_password_is_said_without_it(web: Web) -> None:
     async with WebProxy("http", login=("me", "another")) as proxy:
         program = web.crawl(f"http://me:{SECRET}@127.0.0.1:{proxy.port}", web.seeds)

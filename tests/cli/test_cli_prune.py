@@ -43,6 +43,7 @@ def moment_between(lab: Lab) -> tuple[str, int]:
     return at.isoformat(timespec="microseconds"), number
 
 
+@pytest.mark.slow(ci=True)
 def test_old_pages_go_stay_done_and_are_not_fetched_again(lab: Lab) -> None:
     before, (when, old) = len(lab.site.requests()), moment_between(lab)
     told = lab.json("prune", "--older-than", when, "--dry-run")

@@ -94,6 +94,7 @@ def lab(programs: Nursery, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
         yield Lab(programs, site, monkeypatch)
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.processes
 def test_from_a_crawl_without_an_app_to_its_items(lab: Lab) -> None:
     assert lab.crawl().code == 0
@@ -122,6 +123,7 @@ def test_from_a_crawl_without_an_app_to_its_items(lab: Lab) -> None:
     assert "rehandle" in lab.run("oplog").out
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.processes
 def test_failures_and_missing_bodies_are_told_and_have_exit_codes(lab: Lab) -> None:
     assert lab.crawl("--app", "shop.py").code == 0
@@ -165,6 +167,7 @@ def test_bad_input_is_one_line(programs: Nursery, words: tuple[str, ...], said: 
     assert (ran.code, said in ran.err, ran.err.count("\n")) == (2, True, 1), ran.err
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.processes
 def test_what_a_killed_crawl_had_not_indexed_is_handled_too(lab: Lab) -> None:
     ran = lab.crawl("--app", "shop.py", **{VARIABLE: "ack.answered#2=kill"})
@@ -181,6 +184,7 @@ def test_what_a_killed_crawl_had_not_indexed_is_handled_too(lab: Lab) -> None:
     lab.audit()
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.processes
 @pytest.mark.leaves_engines
 def test_an_instance_that_runs_is_left_alone(lab: Lab) -> None:

@@ -41,6 +41,7 @@ def sorted_items(items: list[dict[str, Any]]) -> list[str]:
     return sorted(json.dumps(item, sort_keys=True) for item in items)
 
 
+@pytest.mark.slow(ci=True)
 def test_a_recorded_crawl_replayed_and_crawled_again_gives_the_same_pages_and_items(tmp_path: Path, app: Path) -> None:
     """But for what was never recorded: robots.txt, what it forbids, what could not be fetched. All of that is 404."""
     options = {"scope.mode": "any"}
@@ -57,6 +58,7 @@ def test_a_recorded_crawl_replayed_and_crawled_again_gives_the_same_pages_and_it
     assert again.dead == {}
 
 
+@pytest.mark.slow(ci=True)
 def test_a_command_run_with_a_replay_needs_no_option_and_its_exit_code_is_ours(
     programs: Nursery, tmp_path: Path, app: Path
 ) -> None:
@@ -83,6 +85,7 @@ def test_a_command_run_with_a_replay_needs_no_option_and_its_exit_code_is_ours(
     assert crawler(programs, "replay", "run", str(archive), "--", "sh", "-c", "kill -9 $$").code == 128 + signal.SIGKILL
 
 
+@pytest.mark.slow(ci=True)
 def test_what_is_shown_leads_a_crawl_in_another_terminal_there(programs: Nursery, tmp_path: Path) -> None:
     serving = programs.crawler("replay", "serve", "--example")
     line = serving.wait_for(r"export (.*)")[1]

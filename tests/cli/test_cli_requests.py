@@ -188,6 +188,7 @@ def test_a_report_of_a_bug_has_no_value(programs: Nursery, tmp_path: Path, monke
         assert "hush" not in text
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.processes
 def test_instances_get_them_and_no_command_line_shows_them(site: Site, programs: Nursery, tmp_path: Path) -> None:
     site.links(f"{SHOP}/", *(f"/{n}" for n in range(4)))

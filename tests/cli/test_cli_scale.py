@@ -66,6 +66,7 @@ def test_scaling_from_1_to_4_to_2_during_a_crawl_asks_for_no_page_twice(
     assert_exact(lab, folder)
 
 
+@pytest.mark.slow(ci=True)
 def test_scaled_to_none_a_supervisor_waits_and_starts_again_what_is_asked_for(
     programs: Nursery, tmp_path: Path, engine: Engine
 ) -> None:

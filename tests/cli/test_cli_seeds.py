@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.cli_lab import HOST, QUICK, in_process, page
 from tests.support.processes import nursery
 from tests.support.serving import serve_resources
@@ -21,6 +23,7 @@ WEB = {
 TRIES_ONCE = ("--set", "retry.server_error.attempts=1", "--set", "retry.backoff_s=0.05")
 
 
+@pytest.mark.slow(ci=True)
 def test_each_url_belongs_to_the_seed_it_was_found_from(tmp_path: Path) -> None:
     with nursery() as programs, serve_resources(WEB) as site:
         seeds = [f"http://{HOST}:{site.port}{path}" for path in ("/a/", "/b/")]

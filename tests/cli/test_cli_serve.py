@@ -34,6 +34,7 @@ def served(programs: Nursery, *options: str) -> tuple[Program, int]:
     return server, int(server.wait_for(r"^Serving crawl main at http://127\.0\.0\.1:(\d+)/ ")[1])
 
 
+@pytest.mark.slow(ci=True)
 def test_a_server_lives_beside_crawls_and_ends_in_order(programs: Nursery, tmp_path: Path) -> None:
     folder = ("--dir", str(tmp_path / "c"))
     with small() as site:
@@ -59,6 +60,7 @@ def test_a_server_lives_beside_crawls_and_ends_in_order(programs: Nursery, tmp_p
     assert programs.left() == [], "the engine has ended with its last user"
 
 
+@pytest.mark.slow(ci=True)
 def test_the_printed_link_begins_a_browsers_session(programs: Nursery, tmp_path: Path) -> None:
     folder = ("--dir", str(tmp_path / "c"))
     assert in_process(programs, "seed", "http://a.test/", *SEEDED, *folder).code == 0
@@ -124,6 +126,7 @@ def test_wrong_options_are_one_line(options: list[str], complaint: str, programs
     assert complaint in ran.err
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.leaves_engines
 def test_a_port_in_use_ends_it_with_4(programs: Nursery, tmp_path: Path) -> None:
     folder = ("--dir", str(tmp_path / "c"))
@@ -139,6 +142,7 @@ def test_there_is_nothing_to_serve_without_a_crawl(programs: Nursery, tmp_path: 
     assert (ran.code, ran.err.count("\n"), (tmp_path / "none").exists()) == (2, 1, False)
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.leaves_engines
 def test_a_killed_servers_socket_is_taken_over_and_a_live_one_is_not(programs: Nursery, tmp_path: Path) -> None:
     folder, path = ("--dir", str(tmp_path / "c")), tmp_path / "s"

@@ -38,6 +38,7 @@ def test_a_signal_that_comes_while_the_loop_stands_still_is_heard(number: signal
         loop.close()
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.processes
 @pytest.mark.parametrize("ignored", ["HUP", "INT"])
 @pytest.mark.parametrize("instances", ["1", "2"])

@@ -59,6 +59,7 @@ def everything_but_bad() -> set[str]:
     return {"", *(f"p{n}" for n in range(24) if f"/p{n}" != BAD)}
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("way", ["in C", *(pytest.param(one, marks=pytest.mark.slow) for one in WAYS if one != "in C")])
 def test_a_stalled_crawl_starts_again_and_goes_on_without_the_page(
     way: str, programs: Nursery, site: Site, tmp_path: Path
@@ -85,6 +86,7 @@ def test_with_several_instances_the_stalled_one_is_started_again(programs: Nurse
     assert paths(programs, tmp_path) == everything_but_bad()
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.leaves_engines
 def test_ctrl_c_works_while_the_interpreter_is_stuck(programs: Nursery, site: Site, tmp_path: Path) -> None:
     command = begin(programs, site, tmp_path, "in C", "--set", "crawl.stall_cpu_s=0")
@@ -128,6 +130,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow(ci=True)
 def test_a_process_that_waits_or_works_in_small_steps_is_left_alone(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SLEEPS, str(tmp_path / "stall")], cwd=ROOT, capture_output=True, text=True, check=False

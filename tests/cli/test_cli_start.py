@@ -127,6 +127,7 @@ def test_what_a_command_runs_is_there() -> None:
                 assert callable(getattr(importlib.import_module(module), function)), run
 
 
+@pytest.mark.slow(ci=True)
 def test_commands_that_only_look_into_the_engine_import_nothing_that_crawls(programs: Nursery, tmp_path: Path) -> None:
     """The embedded engine is started by each, so its start imports nothing of it either."""
     folder = ("--dir", str(tmp_path / "crawl"))

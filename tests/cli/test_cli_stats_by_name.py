@@ -75,6 +75,7 @@ def test_options_that_do_not_go_together_are_one_line(
     assert complaint in ran.err
 
 
+@pytest.mark.slow(ci=True)
 def test_watching_prints_again_and_again_until_ctrl_c(where: tuple[str, ...], programs: Nursery) -> None:
     watching = programs.crawler("stats", "--watch", "0.1", *where)
     wait_until(lambda: watching.out.count("\na.test") >= 2, "the second table", timeout_s=20)

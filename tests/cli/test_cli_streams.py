@@ -37,6 +37,7 @@ def shell(programs: Nursery, redirections: str, *arguments: str) -> Ran:
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.processes
 @pytest.mark.parametrize(
     "closed",  # pairs are between what is tried: each alone, and all
@@ -59,6 +60,7 @@ def test_a_crawl_with_closed_streams_crawls(programs: Nursery, closed: str) -> N
     assert len(list((programs.folder / "crawl-data" / "warc").iterdir())) >= 1
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     "command", ["--help", "--version", "crawl --help", "fetch URL", "seed URL", "doctor", "init x"]
 )
@@ -72,6 +74,7 @@ def test_a_full_standard_output_is_one_line_and_exit_code_5(programs: Nursery, c
     assert "Traceback" not in ran.err
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("output", "told"), [((), FULL), (("-o", "-"), f"{FULL}; free some space")], ids=["summary", "results"]
@@ -83,6 +86,7 @@ def test_a_crawl_whose_output_is_full_ends_and_says_so(programs: Nursery, output
     assert ran.err.splitlines()[-1].startswith(told)
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("instances", "verbose"),
@@ -103,12 +107,14 @@ def test_messages_that_cannot_be_written_do_not_stop_a_crawl(
     assert "Finished: 5 pages" in ran.out
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("stream", ["2>/dev/full", "2>&-", ">/dev/full 2>/dev/full"])
 def test_an_error_that_cannot_be_told_keeps_its_exit_code(programs: Nursery, stream: str) -> None:
     assert shell(programs, stream, "crawl", "nonsense").code == 2
     assert shell(programs, stream, "nonsense").code == 2
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("instances", "processes"),

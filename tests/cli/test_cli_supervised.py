@@ -87,6 +87,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow(ci=True)
 def test_a_crash_loop_ends_in_one_line_and_exit_code_1(programs: Nursery, tmp_path: Path) -> None:
     with small() as site:
         command = (sys.executable, "-c", CRASH_LOOP, "crawl", site.url(HOST), *AT_ONCE, "--dir", str(tmp_path / "c"))
@@ -100,6 +101,7 @@ def test_a_crash_loop_ends_in_one_line_and_exit_code_1(programs: Nursery, tmp_pa
     ]
 
 
+@pytest.mark.slow(ci=True)
 def test_a_child_whose_settings_or_disk_are_at_fault_is_not_tried_again(programs: Nursery, tmp_path: Path) -> None:
     with small() as site:
         where = ("--dir", str(tmp_path / "c"), "-n", "2", "-q")
@@ -113,6 +115,7 @@ def test_a_child_whose_settings_or_disk_are_at_fault_is_not_tried_again(programs
     assert len(said) <= 2  # the other one may have failed before it could be stopped
 
 
+@pytest.mark.slow(ci=True)
 def test_an_instance_that_hangs_is_killed_and_started_again(programs: Nursery, tmp_path: Path, engine: Engine) -> None:
     programs.environment |= IMPATIENT
     with small() as site:
@@ -175,6 +178,7 @@ def test_a_terminal_that_goes_away_stops_all_in_order_and_the_same_command_resum
         assert len(asked) == len(set(asked)) == 33
 
 
+@pytest.mark.slow(ci=True)
 def test_a_second_signal_kills_the_instances_and_stops_the_engine(programs: Nursery, tmp_path: Path) -> None:
     web = small_site(4)
     web[HOST, "/p0"].delay_s = 3600
@@ -190,6 +194,7 @@ def test_a_second_signal_kills_the_instances_and_stops_the_engine(programs: Nurs
         wait_until(lambda: not programs.left())
 
 
+@pytest.mark.slow(ci=True)
 def test_after_kill_9_of_the_supervisor_nothing_is_left_and_no_page_is_asked_for_twice(
     programs: Nursery, tmp_path: Path
 ) -> None:
@@ -204,6 +209,7 @@ def test_after_kill_9_of_the_supervisor_nothing_is_left_and_no_page_is_asked_for
         assert len(asked) == len(set(asked)) == 33
 
 
+@pytest.mark.slow(ci=True)
 def test_a_supervisor_that_was_killed_is_shown_as_gone_once(programs: Nursery, tmp_path: Path, engine: Engine) -> None:
     where = ("--dir", str(tmp_path / "c"), "--redis", engine.url)
     running = programs.crawler("run", *AT_ONCE, *where, "-n", "1")

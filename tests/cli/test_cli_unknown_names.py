@@ -89,6 +89,7 @@ def lab(
         yield lab
 
 
+@pytest.mark.slow(ci=True)
 def test_a_name_that_is_not_known_is_code_2_and_changes_nothing(lab: Lab, tmp_path: Path) -> None:
     lab.say("jobs", "add", "news", "--every", "24h", lab.site.url("quick.test"))
     before = of_others(lab), lab.say("settings", "--all")

@@ -42,6 +42,7 @@ def test_each_url_has_one_line_with_its_status_and_what_comes_of_it(programs: Nu
     assert not list((tmp_path / "c" / "log").glob("crawl.log"))
 
 
+@pytest.mark.slow(ci=True)
 def test_vv_adds_links_robots_and_log_events(programs: Nursery, tmp_path: Path) -> None:
     with small() as site:
         done = crawler(programs, "crawl", site.url(HOST), *QUICK, "-vv", "-n", "1", "--dir", str(tmp_path / "c"))
@@ -58,6 +59,7 @@ def test_a_crawl_without_v_prints_no_url(programs: Nursery, tmp_path: Path) -> N
     assert (done.code, url_lines(done.err)) == (0, {})
 
 
+@pytest.mark.slow(ci=True)
 def test_a_crawl_goes_on_when_its_messages_are_cut_off_as_by_head(programs: Nursery, tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -84,6 +86,7 @@ def test_a_crawl_goes_on_when_its_messages_are_cut_off_as_by_head(programs: Nurs
     assert f"Finished: {SMALL_PAGES + 1} pages" in done.stdout
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("kind", ["a full pipe", "a stopped terminal"])
 def test_a_crawl_goes_on_when_nobody_reads_its_messages(kind: str, programs: Nursery, tmp_path: Path) -> None:
     """A write that blocks would hold up the heartbeat, and so cost all leases."""

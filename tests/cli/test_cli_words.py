@@ -82,6 +82,7 @@ def test_where_there_is_no_terminal_lines_come_every_few_seconds() -> None:
     assert isinstance(view_for(stream, quiet=True, verbose=False), Quiet)
 
 
+@pytest.mark.slow(ci=True)
 def test_lines_come_more_and_more_seldom_to_one_a_minute() -> None:
     stream = io.StringIO()
     view = view_for(stream, quiet=False, verbose=False)

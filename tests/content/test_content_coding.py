@@ -140,6 +140,7 @@ def test_a_bomb_is_an_error_and_stays_within_the_memory_limit(coding: str) -> No
     assert risen_bytes < 30 * MIB
 
 
+@pytest.mark.slow(ci=True)
 def test_a_bomb_in_two_layers_is_judged_by_the_bytes_that_came_over_the_wire() -> None:
     bomb = gzip.compress(gzip.compress(bytes(100 * MIB)))
     body, truncated, error = decode(bomb, "gzip, gzip")

@@ -119,6 +119,7 @@ def test_no_entity_is_expanded_and_no_file_is_read():
     assert locs(text) == ["http://h.test/&e;", "http://h.test/&b;"]
 
 
+@pytest.mark.slow(ci=True)
 def test_the_number_of_urls_and_the_inflated_size_are_bounded():
     assert len(locs(HEAD + "".join(f"<url><loc>/{n}</loc></url>" for n in range(URLS_MAX + 1)))) == URLS_MAX
     bomb = gzip.compress(b" " * (INFLATED_BYTES_MAX + 1000) + b"<urlset><url><loc>/late</loc></url>", 1)
@@ -169,6 +170,7 @@ def test_a_reference_to_a_character_of_thousands_of_digits_costs_its_url_alone()
     assert [url.loc for url in parse_sitemap(text.encode(), "http://a.test/").urls] == ["http://a.test/b"]
 
 
+@pytest.mark.slow(ci=True)
 def test_a_torn_gzip_keeps_what_is_before_the_damage():
     urls = "".join(f"<url><loc>http://a.test/{n * n * 7919 % 99991}</loc></url>" for n in range(30_000))
     packed = bytearray(gzip.compress(f"<urlset>{urls}</urlset>".encode()))

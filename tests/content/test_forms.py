@@ -97,6 +97,7 @@ def test_names_of_a_page_stay_short_in_messages() -> None:
     assert "and 480 more" in caught.value.args[0]
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     "page",
     [

@@ -52,6 +52,7 @@ def test_the_table_has_all_kinds_of_forms() -> None:
     assert all(row["by"] in ("Chromium", "reason") or "chromium" in row for row in ROWS)
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     "page",
     [

@@ -45,6 +45,7 @@ async def some_of(lab: WebLab, crawl: OpenCrawl, **spec: Any) -> None:
     await run_until_idle(crawl)
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("spec", [{}, {"scope": "any", "depth": 2}, {"scope": "host"}, {"scope": "prefix"}])
 async def test_a_run_that_goes_on_is_clean_and_its_links_are_judged(
     lab: WebLab, spec: dict[str, Any], capsys: pytest.CaptureFixture[str]
@@ -56,6 +57,7 @@ async def test_a_run_that_goes_on_is_clean_and_its_links_are_judged(
     assert (found, notes) == ({}, [])
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_link_of_an_active_run_that_was_never_added_is_lost(
     lab: WebLab, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -70,6 +72,7 @@ async def test_a_link_of_an_active_run_that_was_never_added_is_lost(
     assert any(one["reason"] == "the engine never saw it" and one["linked_from"] for one in found["lost"])
 
 
+@pytest.mark.slow(ci=True)
 async def test_what_a_run_that_has_ended_led_to_is_not_known(lab: WebLab, capsys: pytest.CaptureFixture[str]) -> None:
     settings = lab.settings()
     async with open_crawl(settings, create=True) as crawl:
@@ -80,6 +83,7 @@ async def test_what_a_run_that_has_ended_led_to_is_not_known(lab: WebLab, capsys
     assert notes == [f"{pages} commits are of ended runs: where their links went can't be judged"]
 
 
+@pytest.mark.slow(ci=True)
 async def test_partitions_that_a_run_does_not_know_or_that_did_not_forget_it_are_found(
     lab: WebLab, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -111,6 +111,7 @@ async def lab(tmp_path: Path, engine: Engine, site: GeneratedSite) -> AsyncItera
             await lab.close()
 
 
+@pytest.mark.slow(ci=True)
 async def test_instances_stand_still_while_a_backup_is_written_and_go_on(lab: Lab) -> None:
     """The file has no claims, no log, no members and no leases; the crawl loses nothing and fetches nothing twice."""
     await lab.start("a")
@@ -158,6 +159,7 @@ async def test_an_instance_that_joins_meanwhile_waits(lab: Lab) -> None:
     await lab.ended()
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_member_that_never_stands_still_ends_the_backup_and_the_crawl_goes_on(lab: Lab) -> None:
     await lab.start("a")
     crawl = await lab.opened("s")
@@ -235,6 +237,7 @@ async def test_a_command_that_dies_pauses_nothing(lab: Lab) -> None:
     await lab.ended()
 
 
+@pytest.mark.slow(ci=True)
 async def test_what_a_command_writes_meanwhile_is_copied_with_the_next_try(lab: Lab) -> None:
     await lab.start("a")
     await lab.fetched(30)

@@ -78,6 +78,7 @@ def test_an_engine_killed_with_its_crawler_loses_nothing(tmp_path: Path) -> None
     assert_exact(site, folder)
 
 
+@pytest.mark.slow(ci=True)
 def test_an_engine_that_dies_during_the_crawl_is_started_again(tmp_path: Path) -> None:
     folder = tmp_path / "c"
     with name_server() as dns, serve_web(seed=7, domains=5, pages=5) as site, lab(dns) as programs:

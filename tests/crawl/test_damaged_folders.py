@@ -19,6 +19,7 @@ ALL, AT_ONCE = 1_000, 25
 FAST, MENDED_EVERY = 20, 17
 
 
+@pytest.mark.slow(ci=True)
 async def test_whatever_file_is_damaged_exports_and_audit_are_right_or_name_it(tmp_path: Path, engine: Engine) -> None:
     """The first of the cases below, a few of them to their end."""
     await check(tmp_path, engine, range(FAST), mended_every=MENDED_EVERY)

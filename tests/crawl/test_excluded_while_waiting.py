@@ -89,6 +89,7 @@ async def test_an_instance_at_work_follows_an_exclude_for_what_waits(tmp_path: P
         assert not book.excludes("http://a.test/keep/1")
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("domain", ["", HOST])
 async def test_a_purge_by_expression_counts_first_and_drops_what_waits(
     tmp_path: Path, engine: Engine, site: Any, capsys: pytest.CaptureFixture[str], domain: str

@@ -9,6 +9,7 @@ from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.serving import serve_web
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("instances", [pytest.param(1, marks=pytest.mark.slow), 3])
 async def test_the_committed_set_equals_the_expected_set(tmp_path: Path, instances: int) -> None:
     with serve_web(seed=5, domains=8, pages=10) as site:
@@ -30,6 +31,7 @@ async def test_the_committed_set_equals_the_expected_set(tmp_path: Path, instanc
     assert all(i.stopped_because == "finished" for i in done.instances)
 
 
+@pytest.mark.slow(ci=True)
 async def test_scope_by_domain_keeps_the_crawl_at_home(tmp_path: Path) -> None:
     with serve_web(seed=2, domains=4, pages=8) as site:
         expected = site.web.expected(site.web.seeds, "domain")

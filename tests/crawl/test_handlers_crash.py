@@ -61,6 +61,7 @@ def assert_exact(site: GeneratedSite, folder: Path, seeds: Sequence[str]) -> Non
 
 
 # Kills at the others, without handlers, are in tests/faults/test_fault_instance_crashes.py.
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     "point",
     [
@@ -114,6 +115,7 @@ def test_killed_and_restarted_instances_write_each_item_once(tmp_path: Path) -> 
         assert_exact(site, folder, seeds)
 
 
+@pytest.mark.slow(ci=True)
 def test_exported_items_are_those_on_disk(tmp_path: Path) -> None:
     folder, app, out = tmp_path / "c", tmp_path / "shop.py", tmp_path / "items.jsonl"
     app.write_text(APP)

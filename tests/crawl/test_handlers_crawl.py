@@ -3,6 +3,8 @@
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.crawl.handlers_lab import HOST, asked, lab, page
 from tests.crawl.harness import lab_names
 from tests.support.serving import serve_resources, serve_web
@@ -16,6 +18,7 @@ EVERY_PAGE = """
 """
 
 
+@pytest.mark.slow(ci=True)
 async def test_each_page_of_a_known_web_gives_its_items_once(tmp_path: Path) -> None:
     with serve_web(seed=3, domains=4, pages=5) as site:
         async with lab_names() as dns:

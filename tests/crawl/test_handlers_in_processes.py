@@ -11,6 +11,7 @@ from tests.support.serving import serve_resources
 from tests.support.web import Resource
 
 
+@pytest.mark.slow(ci=True)
 async def test_handlers_in_processes_may_hang_and_die_and_the_crawl_goes_on(tmp_path: Path) -> None:
     names = ["/dies", "/hangs", "/raises", "/fine", "/list"]
     web = {(HOST, name): page(title=name) for name in names} | {(HOST, "/"): page(*names)}
@@ -62,6 +63,7 @@ async def test_handlers_in_processes_may_hang_and_die_and_the_crawl_goes_on(tmp_
     assert (await made.totals()).items_invalid == 2
 
 
+@pytest.mark.slow(ci=True)
 async def test_an_expensive_page_is_handled_in_another_process(tmp_path: Path) -> None:
     app = """
         import os

@@ -19,6 +19,7 @@ from tests.support.engine import Engine
 from tests.support.serving import serve_web
 
 
+@pytest.mark.slow(ci=True)
 async def test_claiming_slows_above_the_memory_mark_and_goes_on_below_it(tmp_path: Path, engine: Engine) -> None:
     open_at_once: list[int] = []
     client = engine.client()
@@ -56,6 +57,7 @@ async def test_claiming_slows_above_the_memory_mark_and_goes_on_below_it(tmp_pat
     assert done.statuses == expected
 
 
+@pytest.mark.slow(ci=True)
 async def test_claiming_stops_before_the_disk_is_full_and_goes_on_when_there_is_room(
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +90,7 @@ async def test_claiming_stops_before_the_disk_is_full_and_goes_on_when_there_is_
     assert done.statuses == expected
 
 
+@pytest.mark.slow(ci=True)
 async def test_nothing_is_claimed_on_a_disk_that_is_full_from_the_start(
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +176,7 @@ async def test_an_instance_without_disk_room_gives_its_sites_to_another_and_come
     assert waiting[0] == (0, 64) if len(full) == 1 else min(waiting[0]) > 20
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_page_is_acked_only_after_a_full_engine_takes_its_links(tmp_path: Path, engine: Engine) -> None:
     client = engine.client()
 

@@ -137,6 +137,7 @@ def say(lab: WebLab, *words: str) -> int:
     return main([*words, "--dir", str(lab.home / "c"), "--redis", lab.engine.url])
 
 
+@pytest.mark.slow(ci=True)
 async def test_urls_that_were_imported_are_not_fetched_and_the_audit_knows_them(
     lab: WebLab, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -32,6 +32,7 @@ async def parts(item, page):
 """
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("processes", [False, True])
 async def test_items_are_stored_as_they_come_out_and_what_is_dropped_is_counted(
     tmp_path: Path, processes: bool

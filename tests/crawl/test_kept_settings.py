@@ -94,6 +94,7 @@ def programs() -> Iterator[Nursery]:
         yield one
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.timeout(120)
 def test_each_option_is_kept_with_the_crawl_or_with_the_machine_or_is_the_commands(
     programs: Nursery, tmp_path: Path

@@ -10,6 +10,7 @@ from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.serving import serve_web
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_page_limit_is_the_crawls_and_the_rest_waits(tmp_path: Path) -> None:
     with serve_web(seed=16, domains=4, pages=4) as site:
         expected = site.web.expected(site.web.seeds, "any").committed
@@ -26,6 +27,7 @@ async def test_a_page_limit_is_the_crawls_and_the_rest_waits(tmp_path: Path) -> 
     assert done.twice == []
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_page_limit_is_met_although_pages_are_committed_during_the_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -44,6 +46,7 @@ async def test_a_page_limit_is_met_although_pages_are_committed_during_the_count
     assert len(done.entries) == 200
 
 
+@pytest.mark.slow(ci=True)
 async def test_several_instances_share_a_page_limit(tmp_path: Path) -> None:
     """Each claimed up to all of it. They may still exceed it by what they claim between two counts."""
     with serve_web(seed=16, domains=12, pages=20) as site:
@@ -55,6 +58,7 @@ async def test_several_instances_share_a_page_limit(tmp_path: Path) -> None:
     assert done.twice == []
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_time_limit_ends_the_crawl_in_order(tmp_path: Path) -> None:
     with serve_web(seed=17, domains=4, pages=4) as site:
         expected = site.web.expected(site.web.seeds, "any").committed

@@ -29,6 +29,7 @@ def web() -> dict[tuple[str, str], Resource]:
     return {where: Resource(body=body) for where, body in pages.items()}
 
 
+@pytest.mark.slow(ci=True)
 async def test_an_innocent_site_is_crawled_while_others_would_fill_the_engine(
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

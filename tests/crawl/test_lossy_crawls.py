@@ -117,6 +117,7 @@ OPTIONS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.processes
 @pytest.mark.timeout(120)
 def test_the_numbers_are_exact_after_kills_and_all_commands_show_the_same(tmp_path: Path) -> None:
@@ -160,6 +161,7 @@ def test_the_numbers_are_exact_after_kills_and_all_commands_show_the_same(tmp_pa
         assert left == {key: n for key, n in LOST.items() if key[0] != "given up"}
 
 
+@pytest.mark.slow(ci=True)
 async def test_deferred_urls_are_a_loss_until_they_are_released(tmp_path: Path) -> None:
     web = {(HOST, f"/p{n}"): page() for n in range(9)} | {(HOST, "/"): page(*(f"/p{n}" for n in range(9)))}
     with serve_resources(web) as site:

@@ -91,6 +91,7 @@ CASES = {
 QUICK = ("login, one folder", "home, same path", "bye, by query, judged", "30 want more, among public pages")
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in CASES if name not in QUICK)]
 )

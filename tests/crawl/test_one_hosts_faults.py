@@ -109,6 +109,7 @@ NAMES = {
 BUSY = {"r503": "503 Service Unavailable", "r429": "429 Too Many Requests"}
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("linked_by", ["evil.test", "victim.test"])
 @pytest.mark.parametrize("kind", [*NAMES, "ports", *BUSY])
 async def test_the_living_hosts_of_a_domain_are_crawled_beside_its_dead_ones(
@@ -158,6 +159,7 @@ async def test_a_path_that_answers_503_for_an_hour_stops_no_other(tmp_path: Path
     assert [path for _, _, path in server.requests].count("/busy") == 1, "it was told to wait"
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("robots", ["tarpit", "quick"])
 async def test_more_tarpits_than_workers_leave_some_to_the_others(
     tmp_path: Path, robots: str, monkeypatch: pytest.MonkeyPatch

@@ -97,6 +97,7 @@ def lab(tmp_path: Path, engine: Engine, capsys: pytest.CaptureFixture[str]) -> I
         yield Lab(tmp_path, engine, site, capsys)
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_paused_crawl_starts_no_request_and_does_not_end(lab: Lab) -> None:
     async def meanwhile(_: object) -> None:
         await lab.under_way()
@@ -108,6 +109,7 @@ async def test_a_paused_crawl_starts_no_request_and_does_not_end(lab: Lab) -> No
     assert len(done.entries) == len(DOMAINS) * (PAGES + 1)
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_domain_that_is_paused_waits_while_others_go_on(lab: Lab) -> None:
     pages: dict[str, int] = {}
 
@@ -125,6 +127,7 @@ async def test_a_domain_that_is_paused_waits_while_others_go_on(lab: Lab) -> Non
     assert len(done.entries) == len(DOMAINS) * (PAGES + 1)
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_crawl_ends_despite_a_blocked_domain_that_can_be_unblocked(lab: Lab) -> None:
     stopped: list[int] = []
 

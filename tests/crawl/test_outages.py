@@ -183,6 +183,7 @@ async def crawled_through(
     return await crawl(settings, seeds, meanwhile=meanwhile)
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("after", [4, 20], ids=["in the middle", "near the end"])
 async def test_no_url_is_charged_for_an_outage_of_ours(way: str, after: int, tmp_path: Path) -> None:
@@ -232,6 +233,7 @@ async def test_after_a_long_outage_the_crawl_stops_and_goes_on_later(tmp_path: P
         assert await dead_in(settings) == {}
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("way", WAYS)
 async def test_who_resumes_during_an_outage_is_not_charged_for_it(way: str, tmp_path: Path) -> None:
     """By another process, which knows by the index who answered."""
@@ -297,6 +299,7 @@ async def test_who_stops_to_answer_in_three_domains_stops_nobody(tmp_path: Path)
         assert sum((await dead_in(settings)).values()) >= 1
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("count", [20, pytest.param(1000, marks=pytest.mark.slow(seconds=60))])
 async def test_who_dies_in_three_domains_before_anybody_else_was_asked_stops_nobody(count: int, tmp_path: Path) -> None:
     """They are the only ones that ever answered, and all that they lead to waits."""

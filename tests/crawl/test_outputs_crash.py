@@ -35,6 +35,7 @@ def expected(site: GeneratedSite) -> Counter[str]:
     return Counter(fine)
 
 
+@pytest.mark.slow(ci=True)
 def test_a_crawl_killed_repeatedly_writes_each_item_once(tmp_path: Path, postgres: PostgresServer) -> None:
     """One process: the kill takes the instance and the writer of outputs at the same moment."""
     folder, app, lines = tmp_path / "c", tmp_path / "shop.py", tmp_path / "items.jsonl"

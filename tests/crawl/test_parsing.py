@@ -50,6 +50,7 @@ async def beats() -> AsyncIterator[list[None]]:
         beating.cancel()
 
 
+@pytest.mark.slow(ci=True)
 async def test_parsing_a_deeply_nested_page_is_killed_while_the_loop_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     parser = PageParser(Settings())
     async with beats() as counted:
@@ -63,6 +64,7 @@ async def test_parsing_a_deeply_nested_page_is_killed_while_the_loop_runs(monkey
     await parser.close()
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_long_page_is_parsed_in_a_thread_while_the_loop_runs() -> None:
     parser = PageParser(Settings())
     body = b"<title>deep</title><a href='/x'>x</a>" + b"<div>" * 25_000
@@ -169,6 +171,7 @@ async def test_a_page_with_links_that_are_slow_to_join_goes_to_a_process(monkeyp
     assert apart.urls == ["http://a.test/"]
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     ("body", "cpu_s", "why"),
     [

@@ -40,6 +40,7 @@ def open_to_others(root: Path) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     ("instances", "is_there"),
     [("1", False), pytest.param("2", True, marks=pytest.mark.slow)],

@@ -61,6 +61,7 @@ async def test_a_rebuild_restores_committed_and_pending_urls(lab: WebLab) -> Non
     assert len(done.entries) == len(lab.expected)
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_rebuild_tells_how_far_it_is_in_each_part(lab: WebLab) -> None:
     some, meter = await lab.crawl_some(150), HeardMeter()
     lab.engine.flush()
@@ -71,6 +72,7 @@ async def test_a_rebuild_tells_how_far_it_is_in_each_part(lab: WebLab) -> None:
     assert archive.share > 0.9, "but for records that are no responses"
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_scope_changed_after_a_rebuild_has_its_own_version(lab: WebLab) -> None:
     async with opened_anew(lab) as found:
         for n in range(5):
@@ -85,6 +87,7 @@ async def test_a_scope_changed_after_a_rebuild_has_its_own_version(lab: WebLab) 
         assert (await found.crawls.history()).roots["domain:new.test"] > judged_by
 
 
+@pytest.mark.slow(ci=True)
 async def test_each_seed_has_its_urls_after_a_rebuild_too(lab: WebLab) -> None:
     async def counts() -> dict[str, int]:
         async with opened(lab.settings()) as found:
@@ -98,6 +101,7 @@ async def test_each_seed_has_its_urls_after_a_rebuild_too(lab: WebLab) -> None:
     assert await counts() == before
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_rebuild_may_change_the_number_of_partitions(lab: WebLab) -> None:
     await lab.crawl_some(150)
     lab.engine.flush()
@@ -107,6 +111,7 @@ async def test_a_rebuild_may_change_the_number_of_partitions(lab: WebLab) -> Non
     await lab.finish(lab.settings())
 
 
+@pytest.mark.slow(ci=True)
 async def test_another_number_of_partitions_needs_an_engine_that_lacks_the_crawl(lab: WebLab) -> None:
     await lab.crawl_some(50)
     kept = lab.kept()
@@ -116,6 +121,7 @@ async def test_another_number_of_partitions_needs_an_engine_that_lacks_the_crawl
     await rebuild(lab.settings(), partitions=64)
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_folder_that_fetched_nothing_is_left_out_of_a_rebuild(
     lab: WebLab, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -138,6 +144,7 @@ async def test_a_folder_that_fetched_nothing_is_left_out_of_a_rebuild(
     assert "idle has nothing to rebuild the crawl 'main' from" in capsys.readouterr().err
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_folder_whose_note_is_damaged_is_not_taken_for_an_empty_one(lab: WebLab) -> None:
     """Its journal has seeds that nothing else has."""
     await lab.crawl_some(50)
@@ -149,6 +156,7 @@ async def test_a_folder_whose_note_is_damaged_is_not_taken_for_an_empty_one(lab:
     assert (await rebuild(lab.settings(), lab.home / "seeds")).seeds == 2
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_second_rebuild_changes_nothing(lab: WebLab) -> None:
     await lab.crawl_some(100)
     lab.engine.flush()
@@ -159,6 +167,7 @@ async def test_a_second_rebuild_changes_nothing(lab: WebLab) -> None:
     assert lab.kept() == once
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("dies_at", [2, 10, *(pytest.param(one, marks=pytest.mark.slow) for one in (1, 4, 7))])
 async def test_a_rebuild_that_dies_anywhere_is_finished_by_the_next_one(
     lab: WebLab, monkeypatch: pytest.MonkeyPatch, dies_at: int
@@ -196,6 +205,7 @@ def dying(call: Any, left: list[int]) -> Any:
     return wrapped
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_rebuild_during_which_a_server_was_replaced_is_not_believed(
     lab: WebLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +245,7 @@ async def state(lab: WebLab) -> tuple[Any, ...]:
         return seen, pending, counted
 
 
+@pytest.mark.slow(ci=True)
 async def test_stored_scope_partitions_and_roots_override_current_settings(lab: WebLab) -> None:
     seeds = [lab.site.url("d0.test"), lab.site.url("d1.test")]
     strict = {"scope__mode": "host", "scope__depth_max": 1, "scope__exclude": ["slow"], "crawl__partitions": 32}
@@ -251,6 +262,7 @@ async def test_stored_scope_partitions_and_roots_override_current_settings(lab: 
     assert again.statuses == whole.statuses
 
 
+@pytest.mark.slow(ci=True)
 async def test_unfetched_seeds_keep_their_depth_and_score_after_a_rebuild(lab: WebLab) -> None:
     async with opened_anew(lab) as found:
         await make_seeder(found, depth=4, priority=9.5).add_all([given(lab.site.url("d2.test", "/p/1.html"))])
@@ -261,6 +273,7 @@ async def test_unfetched_seeds_keep_their_depth_and_score_after_a_rebuild(lab: W
     await lab.finish(lab.settings())
 
 
+@pytest.mark.slow(ci=True)
 async def test_folders_of_several_machines_are_added_one_by_one(lab: WebLab) -> None:
     """Each refuses to be crawled on until it is in; together they hold every page once."""
     await crawl_on_two(lab)
@@ -275,6 +288,7 @@ async def test_folders_of_several_machines_are_added_one_by_one(lab: WebLab) -> 
     await end_on_two(lab)
 
 
+@pytest.mark.slow(ci=True)
 async def test_folders_of_several_machines_are_added_at_once(lab: WebLab) -> None:
     await crawl_on_two(lab)
     lab.engine.flush()
@@ -303,6 +317,7 @@ async def test_a_crawl_with_running_instances_is_not_rebuilt(lab: WebLab) -> Non
         await asyncio.gather(alive, return_exceptions=True)
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_rebuild_replaces_a_recreated_crawl_only_while_it_is_empty(lab: WebLab) -> None:
     await lab.crawl_some(20)
     async with opened(lab.settings()) as found:
@@ -325,6 +340,7 @@ async def test_an_empty_folder_has_nothing_to_rebuild(lab: WebLab) -> None:
         await rebuild(lab.settings("new"))
 
 
+@pytest.mark.slow(ci=True)
 async def test_an_engine_that_still_has_the_crawl_keeps_all_that_it_knows(lab: WebLab) -> None:
     await lab.crawl_some(120)
     before = await totals(lab.settings())
@@ -334,6 +350,7 @@ async def test_an_engine_that_still_has_the_crawl_keeps_all_that_it_knows(lab: W
     await lab.finish(lab.settings())
 
 
+@pytest.mark.slow(ci=True)
 async def test_an_older_backup_gets_what_it_lacks_and_nothing_is_fetched_again(lab: WebLab) -> None:
     await lab.crawl_some(60)
     with contextlib.closing(lab.engine.client()) as client:

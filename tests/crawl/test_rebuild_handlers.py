@@ -80,6 +80,7 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:40])
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("follow", ["handlers", "links"])
 @pytest.mark.parametrize("hurt", [remove, damage, cut])
 async def test_urls_followed_by_handlers_need_items_or_a_refetch_to_rebuild(

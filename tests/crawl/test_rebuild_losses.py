@@ -110,6 +110,7 @@ async def test_an_archived_page_without_a_link_to_it_is_reported(tmp_path: Path,
         assert (report.unplaced, report.unplaced_urls) == (1, [lab.site.url(A)])
 
 
+@pytest.mark.slow(ci=True)
 async def test_pages_whose_records_are_gone_end_the_rebuild_or_are_fetched_again(lab: WebLab) -> None:
     some = await lab.crawl_some(120)
     folder = folder_of(lab.settings())
@@ -127,6 +128,7 @@ async def test_pages_whose_records_are_gone_end_the_rebuild_or_are_fetched_again
     assert await audit(lab.settings()) == 0
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_damaged_record_is_named_and_only_its_page_is_fetched_again(lab: WebLab) -> None:
     some = await lab.crawl_some(120)
     hurt = next(e for e in some.entries if e.status == 200 and e.depth == 1 and e.warc is not None)
@@ -148,6 +150,7 @@ async def test_a_damaged_record_is_named_and_only_its_page_is_fetched_again(lab:
     assert [e.url for e in some.entries if later[page_of(e.url)]] == [hurt.url]
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_lost_index_part_ends_the_rebuild_or_causes_refetches(lab: WebLab) -> None:
     await lab.crawl_some(120)
     (segment,) = folder_of(lab.settings()).index.iterdir()
@@ -181,6 +184,7 @@ HURT: dict[str, Callable[[bytes], bytes | None]] = {
 }
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("is_kept", [True, False], ids=["the engine kept", "the engine lost"])
 @pytest.mark.parametrize("how", [next(iter(HURT)), *(pytest.param(how, marks=pytest.mark.slow) for how in [*HURT][1:])])
 async def test_a_damaged_index_is_named_and_costs_at_most_a_request_for_each_lost_line(
@@ -209,6 +213,7 @@ async def test_a_damaged_index_is_named_and_costs_at_most_a_request_for_each_los
     assert await audit(lab.settings()) == 0
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("is_empty", [True, False], ids=["emptied", "cut where nobody sees it"])
 async def test_pages_that_lost_their_line_are_fetched_again_though_no_link_leads_to_them(
     tmp_path: Path, engine: Engine, *, is_empty: bool
@@ -227,6 +232,7 @@ async def test_pages_that_lost_their_line_are_fetched_again_though_no_link_leads
         assert await audit(settings) == 0
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_rebuild_takes_damage_out_of_a_warc_file_and_keeps_its_bytes(lab: WebLab) -> None:
     some = await lab.crawl_some(120)
     folder = folder_of(lab.settings())
@@ -249,6 +255,7 @@ async def test_a_rebuild_takes_damage_out_of_a_warc_file_and_keeps_its_bytes(lab
     assert await audit(lab.settings()) == 0
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     "is_kept", [pytest.param(True, marks=pytest.mark.slow), False], ids=["the engine kept", "the engine lost"]
 )
@@ -273,6 +280,7 @@ async def test_records_that_other_bytes_moved_are_found_by_everybody_after_a_reb
     assert (await rebuild(lab.settings())).mended == 0
 
 
+@pytest.mark.slow(ci=True)
 async def test_pages_whose_records_are_gone_are_fetched_again_although_the_engine_knows_them(lab: WebLab) -> None:
     some = await lab.crawl_some(120)
     for path in folder_of(lab.settings()).warc.iterdir():
@@ -284,6 +292,7 @@ async def test_pages_whose_records_are_gone_are_fetched_again_although_the_engin
     assert await audit(lab.settings()) == 0
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_crawl_without_an_archive_is_fetched_again_when_told_so(lab: WebLab) -> None:
     await lab.crawl_some(100, archive__warc=False)
     lab.engine.flush()
@@ -293,6 +302,7 @@ async def test_a_crawl_without_an_archive_is_fetched_again_when_told_so(lab: Web
     await lab.finish(lab.settings())
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("policy", ["site", "follow"])
 @pytest.mark.parametrize("depth", [0, pytest.param(3, marks=pytest.mark.slow)])
 async def test_where_a_seed_redirected_to_is_in_scope_again(lab: WebLab, depth: int, policy: str) -> None:
@@ -315,6 +325,7 @@ async def test_where_a_seed_redirected_to_is_in_scope_again(lab: WebLab, depth: 
     assert (await crawl(lab.settings(**options), [])).statuses == whole
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_folder_without_a_seed_journal_is_rebuilt_from_given_seeds(lab: WebLab) -> None:
     await lab.crawl_some(100)
     folder = folder_of(lab.settings())
@@ -345,6 +356,7 @@ async def test_without_the_hash_key_nothing_is_rebuilt_or_crawled_again(lab: Web
     assert not lab.kept()
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_rebuilt_crawl_keeps_its_hash_key(lab: WebLab) -> None:
     await lab.crawl_some(30)
     async with opened(lab.settings()) as found:
@@ -373,6 +385,7 @@ async def test_folders_with_different_hash_keys_are_refused_in_one_line(lab: Web
     assert not lab.kept()
 
 
+@pytest.mark.slow(ci=True)
 async def test_what_was_given_up_or_forbidden_is_tried_again_and_what_was_cut_is_known(
     tmp_path: Path, engine: Engine
 ) -> None:
@@ -425,6 +438,7 @@ async def test_seeds_that_wait_keep_their_depth_and_their_priority(tmp_path: Pat
     assert abs(after.score - before.score) < 60.0
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 async def test_commits_indexed_on_another_machine_keep_their_links(
     tmp_path: Path, engine: Engine, order: tuple[int, int]
@@ -457,6 +471,7 @@ def flip(path: Path, text: bytes) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("how", ["emptied", "removed", "folder removed", "folder emptied", "note damaged"])
 async def test_a_journal_of_seeds_that_is_empty_or_gone_ends_the_rebuild_until_that_is_accepted(
     tmp_path: Path, engine: Engine, how: str
@@ -488,6 +503,7 @@ async def test_a_journal_of_seeds_that_is_empty_or_gone_ends_the_rebuild_until_t
         assert await audit(settings) == 0
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("kind", ["root", "url"])
 async def test_a_damaged_line_of_the_seeds_journal_ends_the_rebuild_until_its_loss_is_accepted(
     tmp_path: Path, engine: Engine, kind: str

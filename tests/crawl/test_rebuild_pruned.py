@@ -35,6 +35,7 @@ async def half_pruned(lab: WebLab) -> set[str]:
     return {one.url for one in some.entries if one.fetched_at < times[60]}
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_rebuild_does_not_fetch_pruned_pages_again(lab: WebLab) -> None:
     gone = await half_pruned(lab)
     lab.engine.flush()
@@ -50,6 +51,7 @@ async def test_a_rebuild_does_not_fetch_pruned_pages_again(lab: WebLab) -> None:
     assert await audit(lab.settings()) == 0
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_rebuild_may_fetch_them_again_and_then_finds_everything(lab: WebLab) -> None:
     gone = await half_pruned(lab)
     lab.engine.flush()
@@ -61,6 +63,7 @@ async def test_a_rebuild_may_fetch_them_again_and_then_finds_everything(lab: Web
     assert await audit(lab.settings()) == 0
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_crawl_goes_on_after_a_prune_and_ends_with_all_other_pages(lab: WebLab) -> None:
     gone = await half_pruned(lab)
     done = await crawl(lab.settings(), [])
@@ -70,6 +73,7 @@ async def test_a_crawl_goes_on_after_a_prune_and_ends_with_all_other_pages(lab: 
     assert await audit(lab.settings()) == 0
 
 
+@pytest.mark.slow(ci=True)
 async def test_pages_are_pruned_while_an_instance_crawls(lab: WebLab) -> None:
     """Nothing of what it still writes goes, whatever the rule matches."""
     results = list[PruneResult]()

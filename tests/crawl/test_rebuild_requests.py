@@ -4,6 +4,8 @@ import contextlib
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from crawler.testing import Answer, Asked, serve
 from tests.crawl.harness import crawl, settings_of
 from tests.crawl.rebuild_lab import audit, opened, rebuild
@@ -46,6 +48,7 @@ class Shop:
         return Answer(headers=((b"Content-Type", b"text/html"),), body=b"<p>thanks")
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_rebuild_restores_requests_and_repeats_no_order(tmp_path: Path, engine: Engine) -> None:
     (tmp_path / "shop.py").write_text(APP)
     shop = Shop()

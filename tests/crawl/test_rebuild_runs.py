@@ -21,6 +21,7 @@ async def lab(tmp_path: Path, engine: Engine) -> AsyncIterator[WebLab]:
             yield WebLab(site, dns, engine, tmp_path)
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_rebuild_leaves_out_what_runs_fetched(lab: WebLab) -> None:
     """The pages of a run are not those of the crawl, neither as done nor as unknown ones."""
     seeds = lab.site.web.seeds

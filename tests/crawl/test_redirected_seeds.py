@@ -49,6 +49,7 @@ async def lab(tmp_path: Path, engine: Engine) -> AsyncIterator[Lab]:
             yield Lab(site, dns, engine, tmp_path)
 
 
+@pytest.mark.slow(ci=True)
 async def test_of_another_site_only_where_the_seed_leads_is_fetched_until_it_is_seeded(lab: Lab) -> None:
     """Its links are known from the archive by then: the page is not fetched again."""
     settings = lab.settings(scope__mode="domain")
@@ -95,6 +96,7 @@ async def test_a_record_that_is_elsewhere_is_said(lab: Lab) -> None:
     assert "its record is in another folder" in report.unread_notes[0]
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_folder_without_its_slash_opens_the_folder_and_no_more(lab: Lab) -> None:
     settings = lab.settings(scope__mode="prefix")
     inside = {lab.site.url(DOCS, path) for path in ("/docs", "/docs/", "/docs/1", "/docs/2")}

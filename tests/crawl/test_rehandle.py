@@ -125,6 +125,7 @@ async def test_a_crawl_without_an_app_gets_one_and_keeps_it(tmp_path: Path) -> N
             assert opened.record.needs.app_digest
 
 
+@pytest.mark.slow(ci=True)
 async def test_what_handlers_follow_is_fetched_by_the_next_crawl_once_and_by_its_label(
     tmp_path: Path, engine: Engine
 ) -> None:
@@ -172,6 +173,7 @@ async def test_only_pages_of_the_domain_change(tmp_path: Path, domain: str) -> N
     assert len(made.items) == 2
 
 
+@pytest.mark.slow(ci=True)
 async def test_appended_items_come_after_the_others_and_none_comes_twice(tmp_path: Path) -> None:
     same = "@app.page()\nasync def every(page):\n    yield {'same': 1}\n    yield {'same': 1}\n"
     with serve_resources({(HOST, "/"): page()}) as site:
@@ -189,6 +191,7 @@ async def test_appended_items_come_after_the_others_and_none_comes_twice(tmp_pat
     assert leftovers(made) == []
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     "how", ["raise KeyError('price')", "raise SystemExit(3)", "await asyncio.sleep(60)", "x = [yield]"]
 )
@@ -215,6 +218,7 @@ async def every(page):
     assert {tuple(one) for one in made.items} == {("url", "title")}
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_page_whose_body_is_missing_keeps_its_items_and_is_counted(tmp_path: Path) -> None:
     with serve_resources(WEB) as site:
         made = await crawled(tmp_path, site)
@@ -254,6 +258,7 @@ async def test_pruned_pages_stay_pruned(tmp_path: Path) -> None:
     assert (result.pages, result.pruned, made.items) == (0, 7, [])
 
 
+@pytest.mark.slow(ci=True)
 async def test_pages_whose_handler_failed_in_the_crawl_are_told_of_and_come_back_when_they_are_retried(
     tmp_path: Path,
 ) -> None:
@@ -268,6 +273,7 @@ async def test_pages_whose_handler_failed_in_the_crawl_are_told_of_and_come_back
     assert (result.pages, result.dead, result.changed) == (7, 0, 0)
 
 
+@pytest.mark.slow(ci=True)
 async def test_what_is_left_of_replaced_items_goes_with_a_prune(tmp_path: Path) -> None:
     with serve_resources(WEB) as site:
         made = await crawled(tmp_path, site)
@@ -340,6 +346,7 @@ async def linked(page):
     assert texts(made) == before
 
 
+@pytest.mark.slow(ci=True)
 async def test_hooks_of_pages_and_of_the_end_run_and_processes_get_pages(tmp_path: Path) -> None:
     app = """
 import os
@@ -417,6 +424,7 @@ def killer(name: str, number: int) -> Any:
 STEPS = ["page", "handled", "begun", "linked", "line", "placed", "outputs", "removed", "counted", "ended"]
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("append", [False, True])
 @pytest.mark.parametrize("step", STEPS)
 async def test_killed_at_any_step_the_same_command_again_gives_what_one_run_gives(

@@ -109,6 +109,7 @@ async def test_pages_of_an_old_run_are_pruned_and_all_else_stays(lab: WebLab) ->
         assert await audit(lab.settings()) == 0
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_run_has_a_scope_and_a_depth_of_its_own(lab: WebLab) -> None:
     seed = lab.site.web.seeds[0]
     async with open_crawl(lab.settings(), create=True) as crawl:
@@ -139,6 +140,7 @@ async def test_a_run_has_a_scope_and_a_depth_of_its_own(lab: WebLab) -> None:
     assert await audit(lab.settings()) == 0
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_run_is_finished_exactly_when_its_last_page_is(lab: WebLab) -> None:
     """Two instances work; what they have committed when the run counts as finished is all that there is."""
     seeds = lab.site.web.seeds
@@ -160,6 +162,7 @@ async def test_a_run_is_finished_exactly_when_its_last_page_is(lab: WebLab) -> N
     assert left_of(lab, ONE) == []
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_run_goes_on_where_an_instance_stopped(lab: WebLab) -> None:
     """What one instance left in the middle, another one takes up, with all that it knew of the run."""
     seeds = lab.site.web.seeds

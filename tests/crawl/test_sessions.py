@@ -293,6 +293,7 @@ def test_what_a_function_returns_counts_as_python_has_it(given: object, is_in: b
     assert paths(found.items) == (wanted(site) if is_in else [])
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("ends", ["raises", "hangs"])
 def test_a_function_that_fails_on_pages_can_not_tell(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(login, "TIMEOUT_S", 0.05)

@@ -44,6 +44,7 @@ def test_three_instances_share_the_domains_and_fetch_each_url_once(tmp_path: Pat
     assert_owned_alone(requests)
 
 
+@pytest.mark.slow(ci=True)
 def test_instances_that_start_at_the_same_moment_get_slots_of_their_own(tmp_path: Path, engine: Engine) -> None:
     with nursery(QUICK) as programs:
         running = [programs.crawler("run", "--redis", engine.url, "--dir", str(tmp_path / f"c{n}")) for n in range(4)]

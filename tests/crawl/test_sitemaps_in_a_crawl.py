@@ -94,6 +94,7 @@ async def test_sitemaps_of_robots_txt_are_a_part_of_the_crawl_and_no_pages(lab: 
     assert await audit(settings) == 0
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     ("changes", "are_read"),
     [

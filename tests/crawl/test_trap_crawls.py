@@ -58,6 +58,7 @@ async def violations(opened: OpenCrawl) -> str:
 LONG = ("path", "query", "calendar", "long", "session", "repeats")
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in NAMES])
 async def test_a_crawl_of_a_trap_ends_with_all_real_pages(name: str, web: Site, tmp_path: Path) -> None:
     site = trap_site(name, web.port)

@@ -110,6 +110,7 @@ def handler(number: int, kind: str, does: str) -> str:
     return f'@app.page("*/bad/{number}", processes={bool(processes)})\n{written} bad{number}(page):\n    {does}\n'
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("kind", ["def", "async def", "def, processes", "async def, processes"])
 async def test_what_a_handler_does_is_its_pages_failure_alone(tmp_path: Path, kind: str) -> None:
     bad = "".join(handler(n, kind, does) for n, (does, _) in enumerate(FAILING))
@@ -147,6 +148,7 @@ QUIET = {
 }  # fmt: skip
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("event", ["fetch", "domain_done", "finish"])
 async def test_what_a_hook_does_is_its_own_failure_and_counted(
     tmp_path: Path, event: str, caplog: pytest.LogCaptureFixture

@@ -86,6 +86,7 @@ def crawling(place: Path, app: str, *options: str, **environment: str) -> Iterat
         yield programs.crawler("crawl", *site.web.seeds, *where, *options, **environment), site
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("instances", [pytest.param((), marks=pytest.mark.slow), ("-n", "3")])
 def test_hooks_neither_end_a_crawl_nor_hold_up_its_end(tmp_path: Path, instances: tuple[str, ...]) -> None:
     with crawling(tmp_path, APP, *instances) as (program, site):
@@ -121,6 +122,7 @@ async def fetched(page):
 """
 
 
+@pytest.mark.slow(ci=True)
 def test_ctrl_c_ends_a_crawl_whose_hooks_live_through_it(tmp_path: Path) -> None:
     with crawling(tmp_path, LIVES_ON, CRAWLER_MEMBERSHIP_DRAIN_TIMEOUT_S="0.2") as (program, site):
         while not any(not request.is_robots for request in site.requests()):

@@ -4,6 +4,8 @@ import asyncio
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from crawler.crawl.instance import Instance
 from crawler.crawl.opening import open_crawl
 from tests.crawl.harness import crawl, lab_names, settings_of
@@ -40,6 +42,7 @@ async def until(site: Site, *hosts: str, n: int) -> None:
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow(ci=True)
 async def test_ten_urls_are_fetched_soon_whatever_waits_of_another_user(tmp_path: Path, engine: Engine) -> None:
     with serve_resources(web()) as site:
         async with lab_names() as dns:

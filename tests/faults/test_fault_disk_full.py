@@ -105,6 +105,7 @@ def test_a_crawl_waits_before_the_disk_is_full_and_goes_on_by_itself(disk: Path,
     assert_archive_whole(folder)
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("where", "pages_left", "says"),
@@ -145,6 +146,7 @@ def test_a_crawl_goes_on_by_itself_when_any_of_its_disks_has_room_again(
         assert_archive_whole(folder)
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.processes
 @pytest.mark.parametrize("pages_left", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 3))])
 def test_no_command_takes_a_full_disk_for_a_bug_or_leaves_its_engine(disk: Path, pages_left: int) -> None:
@@ -186,6 +188,7 @@ def assert_all_committed_is_on_disk(view: EngineView, folder: Path) -> int:
     return committed
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     ("suffix", "room", "code"),
     [
@@ -217,6 +220,7 @@ async def test_a_failed_write_prevents_the_ack_and_the_crawl_ends_exact(
     assert_archive_whole(folder)
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     ("suffix", "room", "code"),
     [

@@ -13,6 +13,7 @@ LIBRARIES = [*Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), *Path("/usr/
 HOUR_S = 3600
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.skipif(not LIBRARIES, reason="libfaketime is not installed (apt-get install faketime)")
 async def test_the_engines_clock_steps_an_hour_forth_and_back_and_nothing_moves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -18,6 +18,7 @@ CONFLICT = 4
 COMMANDS = (["crawl", "http://a.test/", "--quiet"], ["run"], ["seed", "http://a.test/"], ["stats"])
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("other", [LAYOUT - 1, LAYOUT + 1], ids=["older", "newer"])
 def test_every_command_refuses_a_crawl_of_another_layout(tmp_path: Path, engine: Engine, other: int) -> None:
     with contextlib.closing(engine.client()) as client, nursery(QUICK) as programs:

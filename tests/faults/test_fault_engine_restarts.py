@@ -85,6 +85,7 @@ async def test_nothing_is_forgotten_when_an_engine_loses_its_last_writes(
     assert len(told) >= len(cuts) * 2
 
 
+@pytest.mark.slow(ci=True)
 async def test_an_engine_set_back_to_an_older_backup_is_crawled_forward_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

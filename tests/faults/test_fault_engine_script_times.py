@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Awaitable
 from typing import NamedTuple, TypeVar
 
+import pytest
 import redis
 
 from crawler.model import Candidate
@@ -34,6 +35,7 @@ class Cost(NamedTuple):
 Costs = dict[tuple[str, int], Cost]
 
 
+@pytest.mark.slow(ci=True)
 async def test_scripts_cost_no_more_with_a_million_keys_stored() -> None:
     """The least of some calls of the usual and of the largest size. `pytest -s` shows the figures."""
     few, many = await costs_with(keys=0, per_queue=FEW), await costs_with(keys=KEYS, per_queue=MANY)

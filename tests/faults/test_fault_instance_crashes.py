@@ -149,6 +149,7 @@ def programs() -> Iterator[Nursery]:
         assert programs.left() == [], "an engine was left behind"
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     "point", [pytest.param(one, marks=pytest.mark.slow) if n % 12 else one for n, one in enumerate(AT_POINTS)]
 )

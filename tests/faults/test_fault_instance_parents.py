@@ -25,6 +25,7 @@ DELAY_S = 0.05
 KILLED = -9
 
 
+@pytest.mark.slow(ci=True)
 def test_links_added_before_a_crash_come_once_and_their_page_again(tmp_path: Path, engine: Engine) -> None:
     home = tmp_path / "c"
     with name_server() as dns, little_web(domains=4) as web, engine.client() as client:

@@ -170,6 +170,7 @@ def test_an_instance_that_slept_takes_over_nothing_when_it_wakes(stopped: Pause)
     assert {line["member"] for line in stopped.log_of(1, "member.dead")} == {"node-0"}
 
 
+@pytest.mark.slow(ci=True)
 def test_a_pause_after_the_last_check_costs_one_late_request(web: LittleWeb, slept: Pause) -> None:
     """No engine can fence a web server; but only what had passed the check goes out, one request for each slot."""
     assert slept.requests is not None

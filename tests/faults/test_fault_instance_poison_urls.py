@@ -29,6 +29,7 @@ def crawl(programs: Nursery, web: LittleWeb, folder: Path, url: str, *options: s
     return programs.crawler("crawl", url, *place, **environment)
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     ("action", "code"),
     [("fetch.answered@{}=kill", KILLED), pytest.param("page.parsed@{}=exit:33", EXITED, marks=pytest.mark.slow)],

@@ -91,6 +91,7 @@ def test_the_points_are_those_of_a_crawl() -> None:
     assert DEEP.keys() <= set(POINTS)
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     "point", [p if p == "fetch.checked" else pytest.param(p, marks=pytest.mark.slow) for p in DEEP]
 )

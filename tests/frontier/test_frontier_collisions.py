@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import count, islice
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from crawler.frontier.arguments import RestateItem, ReturnItem
@@ -61,6 +62,7 @@ async def add_in_calls(door: Door, urls: Sequence[Candidate], name: str, ask: st
     return outcomes
 
 
+@pytest.mark.slow(ci=True)
 async def test_fingerprints_of_one_bucket_stay_seen(door: Door) -> None:
     crafted = with_fingerprints(sharing_a_bucket(MEMBERS))
     honest = [found(f"honest/{n}", host="b.test") for n in range(3_000)]
@@ -103,6 +105,7 @@ async def test_depths_of_one_bucket_stay_known(door: Door) -> None:
     assert depths == {c.fingerprint: 3 for c in crafted}
 
 
+@pytest.mark.slow(ci=True)
 async def test_robots_of_origins_of_one_bucket_stay_known(door: Door) -> None:
     origins = colliding(lambda n: f"http://o{n}.test", PAIRS, 128)
     calls = [
@@ -121,6 +124,7 @@ async def test_robots_of_origins_of_one_bucket_stay_known(door: Door) -> None:
         assert int(client.hget(door.keys.meta(0), "yn")) == PAIRS
 
 
+@pytest.mark.slow(ci=True)
 async def test_idle_queues_of_one_bucket_keep_their_records(door: Door) -> None:
     queues = colliding(lambda n: f"q{n}.test", PAIRS, 128)
     await add_in_calls(door, [found("", host=queue) for queue in queues], "s0")
@@ -139,6 +143,7 @@ async def test_idle_queues_of_one_bucket_keep_their_records(door: Door) -> None:
         assert int(client.hget(door.keys.meta(0), "hn")) == PAIRS - 100
 
 
+@pytest.mark.slow(ci=True)
 async def test_seeds_of_one_bucket_keep_their_counts(door: Door) -> None:
     numbers = [int(name) for name in colliding(str, PAIRS, 128)]
     await door.engine.command("HSET", door.keys.crawl, "seeds", max(numbers))
@@ -148,6 +153,7 @@ async def test_seeds_of_one_bucket_keep_their_counts(door: Door) -> None:
     assert counts == dict.fromkeys(numbers, (2, 0, 0))
 
 
+@pytest.mark.slow(ci=True)
 async def test_hosts_of_a_domain_of_one_bucket_stay_counted(door: Door) -> None:
     """Not one list that grows: what a host more costs does not depend on how many there are."""
     door.frontier.add_budget = AddBudget(hosts=MEMBERS)
@@ -160,6 +166,7 @@ async def test_hosts_of_a_domain_of_one_bucket_stay_counted(door: Door) -> None:
     assert await deferred_urls.hosts_taken(0, "a.test", [*labels, "other"]) == set(labels)
 
 
+@pytest.mark.slow(ci=True)
 async def test_any_number_of_dead_letters_is_put_back(door: Door) -> None:
     urls = with_fingerprints(sharing_a_bucket(PAIRS))
     await add_in_calls(door, urls, "s0")

@@ -34,6 +34,7 @@ async def test_neighbouring_fingerprints_beyond_53_bits_stay_distinct(door: Door
         assert {m.decode() for b in seen_buckets(client, door) for m in client.smembers(b)} == {str(v) for v in values}
 
 
+@pytest.mark.slow(ci=True)
 async def test_the_seen_set_stays_exact_and_small_as_it_grows(door: Door) -> None:
     n, batch = 50_000, 250
     for start in range(0, n, batch):

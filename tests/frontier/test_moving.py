@@ -77,6 +77,7 @@ async def test_a_crawl_that_comes_back_leaves_nothing_of_the_time_before(lab: La
         await Crawls(lab.there.engine, lab.there.keys).load()
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("is_new", [False, True], ids=["goes-on", "taken-back"])
 @pytest.mark.parametrize("dies", ["a", "b"])
 async def test_a_move_that_is_killed_anywhere(lab: Lab, dies: str, *, is_new: bool) -> None:

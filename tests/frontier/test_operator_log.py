@@ -72,6 +72,7 @@ async def test_a_full_engine_takes_entries(log: OperatorLog, door: Door) -> None
             node.close()
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_user_who_gives_many_commands_drops_only_their_own(log: OperatorLog) -> None:
     for n in range(3):
         await log.add(BOB, "pause", f"bob{n}.example")

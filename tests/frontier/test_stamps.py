@@ -1,5 +1,6 @@
 """Stamps say when and from which seed, in a few characters that can stand before any path."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ def test_a_stamp_is_read_as_it_was_made_for_two_years(queued_at: int, seed: int,
     assert read_stamp(stamp, queued_at + later_s) == Stamp(queued_at, seed, label=label)
 
 
+@pytest.mark.slow(ci=True)
 @given(moments, runs, labels, st.floats(-80_000, ROUND_S - 100_000))
 def test_a_stamp_of_a_run_has_its_id_and_no_seed(queued_at: int, run: str, label: str, later_s: float) -> None:
     stamp = make_stamp(queued_at, run, label)

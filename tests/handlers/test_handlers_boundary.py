@@ -28,6 +28,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_end, "GRACE_S", 0.01)
 
 
+@pytest.mark.slow(ci=True)
 async def test_users_code_of_random_steps_comes_back_as_a_value() -> None:
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # of tasks that nobody awaits
     threads, began_s, kinds, seed = Threads(2), time.process_time(), {Handled: 0, HandlerError: 0}, 0

@@ -18,6 +18,7 @@ def test_there_are_blocks() -> None:
     assert len(BLOCKS) >= 4
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("text", BLOCKS, ids=range(len(BLOCKS)))
 async def test_each_block_is_a_whole_app_that_yields_items(tmp_path: Path, text: str) -> None:
     shop = '<h1>Tea</h1><a class="product" href="/product/1">1</a><a class="next" href="/product/2">2</a>'

@@ -51,6 +51,7 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.slow(ci=True)
 @given(st.dictionaries(st.text(), JSON, max_size=5))
 def test_a_dict_of_plain_values_comes_back_as_it_was_and_takes_one_line(item: dict[str, Any]) -> None:
     packed = pack(item)

@@ -192,6 +192,7 @@ ONE_DOMAIN = {
 }
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("row", ["D09-captive-portal"])
 def test_row_of_one_page_under_many_names(row: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The audit tells of it; it is no fault of the crawl."""

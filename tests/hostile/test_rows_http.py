@@ -138,7 +138,7 @@ ROWS = [
     Row("H21 304 with a body", (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\nhello",), status=304, body=b""),
     Row("H21 205 with a body", (b"HTTP/1.1 205 Reset Content\r\nContent-Length: 5\r\n\r\nhello",), status=205, body=b""),
     Row("H21 an upgrade", (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", Close()), P),
-    Row("H22 a flood of cookies", (OK + b"".join(b"Set-Cookie: a%d=%s\r\n" % (n, b"x" * 4000) for n in range(5000)) + b"\r\n", Close()), H),
+    Row("H22 a flood of cookies", (OK + b"".join(b"Set-Cookie: a%d=%s\r\n" % (n, b"x" * 4000) for n in range(500)) + b"\r\n", Close()), H),
     Row("R05 Location headers that differ", (b"HTTP/1.1 301 Moved\r\nLocation: /a\r\nLocation: /b\r\nContent-Length: 0\r\n\r\n",), P),
     Row("R05 the same Location twice", (b"HTTP/1.1 301 Moved\r\nLocation: /a\r\nLocation: /a\r\nContent-Length: 0\r\n\r\n",), status=301, body=b""),
     Row("R05 Location of a MiB", (b"HTTP/1.1 302 Found\r\nLocation: /" + b"a" * MIB + b"\r\n\r\n", Close()), H),

@@ -184,6 +184,7 @@ ROWS: dict[str, Callable[[], Awaitable[None]]] = {
 }
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("row", ROWS)
 async def test_row(row: str) -> None:
     async with asyncio.timeout(PATIENCE_S):

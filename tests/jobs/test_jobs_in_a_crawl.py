@@ -148,6 +148,7 @@ async def test_runs_have_the_limits_of_the_settings_where_their_job_has_none(tmp
         assert (row.outcome, row.reason) == (Outcome.LIMITED, "limit of pages")
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     "budget",
     [{"pages": 2}, {"bytes": 100}, {"urls": 3}, {"hosts": 1}, {"depth": 1}, {"crawl_pages": 2}, {"crawl_bytes": 100},
@@ -249,6 +250,7 @@ async def test_a_job_that_is_added_again_at_once_has_runs_of_its_own(tmp_path: P
         assert len({entry.run for entry in entries_of(lab.folder)}) == 4
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     "overlap", ["queue", *(pytest.param(one, marks=pytest.mark.slow) for one in ("skip", "allow"))]
 )
@@ -281,6 +283,7 @@ async def test_a_time_that_comes_during_a_run(tmp_path: Path, engine: Engine, ov
     assert await audit(lab.settings) == 0
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_run_goes_on_while_its_job_is_paused(tmp_path: Path, engine: Engine) -> None:
     async with job_lab(tmp_path, engine, SLOW) as lab:
         await lab.add(lab.url("d0.test"), every="1")
@@ -425,6 +428,7 @@ async def test_a_step_whose_reply_is_lost_happens_once(
     assert await audit(lab.settings) == 0
 
 
+@pytest.mark.slow(ci=True)
 async def test_an_engine_that_fails_in_the_middle_of_a_look_forgets_no_run(
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -471,6 +475,7 @@ async def test_a_crawl_without_jobs_makes_no_call_for_them(
     assert [word for word in words if word.startswith("{main:") and word.endswith(names)] == []
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("budget", [{}, {"pages": 2}, {"crawl_pages": 2}, {"urls": 2}], ids=str)
 async def test_a_crawl_ends_beside_a_job_that_never_rests(
     tmp_path: Path, engine: Engine, budget: dict[str, int]
@@ -497,6 +502,7 @@ async def test_a_crawl_ends_beside_a_job_that_never_rests(
     assert await audit(settings) == 0
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_run_that_goes_on_is_shown_with_its_counts(
     tmp_path: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -68,6 +68,7 @@ def test_an_instance_killed_at_a_step_leaves_one_complete_run(
         lab.stop()
 
 
+@pytest.mark.slow(ci=True)
 def test_a_run_comes_by_these_steps_alone(tmp_path: Path, engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
     """So that the list above is complete."""
     notes = tmp_path / "steps"

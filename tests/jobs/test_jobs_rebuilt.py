@@ -24,6 +24,7 @@ def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     hasten(monkeypatch)
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_lost_job_has_its_runs_in_its_history_again(tmp_path: Path, engine: Engine) -> None:
     async with job_web(tmp_path, engine, WEB) as (site, settings):
         async with running(settings) as crawl:

@@ -283,6 +283,7 @@ export(folder, targets_of([sys.argv[2]]), Pages(folder))
 """
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv.gz", "a.parquet"])
 def test_drafts_of_killed_exports_are_removed_by_the_next_one(crawl: Crawl, tmp_path: Path, name: str) -> None:
     crawl.add(10)

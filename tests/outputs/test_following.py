@@ -97,6 +97,7 @@ def hurt(data: bytes, chance: random.Random) -> bytes:
             return b""
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     "some", [range(100), *(pytest.param(range(n, n + 300), marks=pytest.mark.slow) for n in (100, 400, 700))]
 )

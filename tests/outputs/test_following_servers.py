@@ -36,6 +36,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow(ci=True)
 def test_a_server_that_is_away_in_the_middle_gets_all_once_it_is_back(
     crawl: Crawl, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -188,6 +188,7 @@ def _write_for_ever(path: Path, said: Any) -> None:
         said.send((number, mark))
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
 def test_a_writer_killed_at_any_moment_leaves_what_it_had_committed(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"items{suffix}"
@@ -216,6 +217,7 @@ def test_a_writer_killed_at_any_moment_leaves_what_it_had_committed(tmp_path: Pa
     assert found == list(range(number + 1))
 
 
+@pytest.mark.slow(ci=True)
 @settings(max_examples=60)
 @given(
     batches=st.lists(

@@ -10,7 +10,10 @@ from crawler.outputs.columns import ColumnType
 from crawler.outputs.opening import open_whole
 from tests.outputs.samples import AWKWARD, ITEMS, rows, shape, target
 
-pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+
+@pytest.fixture(autouse=True, scope="module")
+def _pyarrow() -> None:
+    pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")  # 30 MB, in the workers that use it
 
 
 def written(path: Path, batches: list[list[dict[str, Any]]], **columns: ColumnType) -> Any:
@@ -19,7 +22,7 @@ def written(path: Path, batches: list[list[dict[str, Any]]], **columns: ColumnTy
         sink.write(rows(batch, number * 100))
     sink.commit()
     sink.close()
-    return pq.read_table(path)
+    return pytest.importorskip("pyarrow.parquet").read_table(path)
 
 
 def test_values_come_back_with_their_types(tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ def check(
         shutil.rmtree(place)
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     "suffix", [".jsonl.gz", *(pytest.param(one, marks=pytest.mark.slow) for one in (".jsonl", ".jsonl.zst"))]
 )
@@ -116,6 +117,7 @@ def test_json_lines(tmp_path: Path, suffix: str, rounds: Rounds) -> None:
     check(rounds, live, other, lambda: (json_found(live_path), json_found(other_path)), wanted)
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     "suffix", [".csv", *(pytest.param(one, marks=pytest.mark.slow) for one in (".csv.gz", ".csv.zst"))]
 )
@@ -126,6 +128,7 @@ def test_csv(tmp_path: Path, suffix: str, rounds: Rounds) -> None:
     check(rounds, live, other, lambda: (csv_found(live_path), csv_found(other_path)), csv_wanted)
 
 
+@pytest.mark.slow(ci=True)
 @some
 @given(rounds=ROUNDS)
 def test_sqlite(tmp_path: Path, rounds: Rounds) -> None:
@@ -148,6 +151,7 @@ def test_postgresql(postgres: PostgresServer, database: str, rounds: Rounds) -> 
     check(rounds, live, other, lambda: (postgres_found(url, names[0]), postgres_found(url, names[1])), wanted)
 
 
+@pytest.mark.slow(ci=True)
 @some
 @given(pages=PAGES)
 def test_parquet(tmp_path: Path, pages: list[list[Item]]) -> None:

@@ -98,6 +98,7 @@ def test_all_goes_once_nothing_needs_it(tmp_path: Path) -> None:
     assert EarlierPages(folder).find("http://a.test/", RUNS[-1], "h") is None
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("keep", [1, 2])
 def test_a_prune_that_is_killed_at_any_step_is_completed(tmp_path: Path, keep: int) -> None:
     made, bodies = archived(tmp_path)

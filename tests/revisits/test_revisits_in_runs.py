@@ -141,6 +141,7 @@ async def test_a_handler_gets_what_is_unchanged_from_the_archive(tmp_path: Path,
     assert await audit(lab.settings) == 0
 
 
+@pytest.mark.slow(ci=True)
 async def test_links_go_on_where_the_archive_has_them_compressed(tmp_path: Path, engine: Engine) -> None:
     pages = {"/": linking(*(f"/{n}" for n in range(300)))} | {f"/{n}": linking(text=str(n)) for n in range(3)}
     async with revisit_lab(tmp_path, engine, pages) as (site, lab):
@@ -176,6 +177,7 @@ VALIDATORS: list[tuple[list[tuple[str, str]], dict[str, str]]] = [  # of an answ
 ]
 
 
+@pytest.mark.slow(ci=True)
 async def test_only_sound_validators_are_sent_back(tmp_path: Path, engine: Engine) -> None:
     paths = [f"/{number}" for number in range(len(VALIDATORS))]
     pages = {"/": linking(*paths)} | {path: linking(text=path) for path in paths}
@@ -351,6 +353,7 @@ async def test_a_record_that_is_damaged_or_gone_is_fetched_again(tmp_path: Path,
         assert (row.pages, row.unchanged, site.statuses()) == (4, 0, {200: 4})
 
 
+@pytest.mark.slow(ci=True)
 async def test_runs_that_overlap_each_have_all_pages(tmp_path: Path, engine: Engine) -> None:
     pages = {"/": linking(*(f"/{n}" for n in range(20)))} | {f"/{n}": linking(text=str(n)) for n in range(20)}
     async with revisit_lab(tmp_path, engine, pages) as (site, lab):
@@ -373,6 +376,7 @@ def check_bodies(site: Changing, lab: Lab, row: Row) -> None:
         assert read_content(folder, entry).payload == site.pages[entry.url.partition(f":{site.port}")[2]].encode()
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(("keep", "gone", "needed"), [(1, 4, 4), (2, 1, 3)])
 async def test_a_prune_keeps_what_later_pages_are_unchanged_from(
     tmp_path: Path, engine: Engine, keep: int, gone: int, needed: int

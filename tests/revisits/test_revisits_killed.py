@@ -34,6 +34,7 @@ def until(condition: Callable[[], Any], what: str) -> Any:
     return found
 
 
+@pytest.mark.slow(ci=True)
 def test_a_run_is_complete_whoever_is_killed(
     tmp_path: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -71,6 +71,7 @@ def test_a_jar_tells_whether_it_has_changed() -> None:
     assert len(jar) == 0
 
 
+@pytest.mark.slow(ci=True)
 def test_ten_thousand_cookies_of_4_kb_are_bounded() -> None:
     jar = Jar()
     for n in range(100):

@@ -137,6 +137,7 @@ def never_fires(text: str) -> bool:
     return False
 
 
+@pytest.mark.slow(ci=True)
 @given(EXPRESSIONS, st.integers(stamp("2026-01-01T00:00Z"), stamp("2032-01-01T00:00Z")))
 def test_in_utc_it_fires_in_the_minutes_that_its_fields_name(model: Model, start: int) -> None:
     start -= start % 60
@@ -148,6 +149,7 @@ def test_in_utc_it_fires_in_the_minutes_that_its_fields_name(model: Model, start
     assert list(Schedule(cron=model.text).times(start - 1, end - 1)) == expected
 
 
+@pytest.mark.slow(ci=True)
 @given(st.one_of(EXPRESSIONS, DENSE), st.sampled_from(WHOLE_HOURS + OTHERS), st.integers(0, 3))
 def test_around_clock_changes_it_fires_as_documented(model: Model, zone: str, nth: int) -> None:
     change = changes(zone)[nth % len(changes(zone))]
@@ -175,6 +177,7 @@ def test_the_next_time_does_not_depend_on_where_one_begins(model: Model, zone: s
         assert schedule.next_after(after) == expected
 
 
+@pytest.mark.slow(ci=True)
 @given(
     st.tuples(
         st.sampled_from(["0", "*/20", "5,50", "7-9"]),
@@ -353,6 +356,7 @@ def test_any_text_is_an_expression_or_refused(text: str) -> None:
     assert Schedule(cron=text).next_after(0) is not None
 
 
+@pytest.mark.slow(ci=True)
 @given(EXPRESSIONS)
 def test_no_gap_is_shorter_than_the_shortest(model: Model) -> None:
     if never_fires(model.text):

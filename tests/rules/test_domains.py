@@ -104,6 +104,7 @@ def test_every_rule_beyond_ascii_is_known_as_urls_spell_it():
         assert registrable_domain(host) == host.removeprefix("www."), rule
 
 
+@pytest.mark.slow(ci=True)
 def test_the_library_itself_reads_the_list_the_same():
     """Which is given the rules already encoded, for its own way takes twice as long."""
     whole = PublicSuffixList()
@@ -156,6 +157,7 @@ def read_differently(other: tldextract.TLDExtract) -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it leaves the file to the collector
 @pytest.mark.filterwarnings("ignore:unclosed file")  # the reader leaves its file to the garbage collector
 def test_a_second_reader_of_our_list_gives_the_same_domains() -> None:
@@ -168,6 +170,7 @@ def test_a_second_reader_of_our_list_gives_the_same_domains() -> None:
     assert [rule for rule, hosts in differing.items() if hosts != {rule.removeprefix("*.")}] == []
 
 
+@pytest.mark.slow(ci=True)
 def test_another_release_of_the_list_differs_by_its_own_rules_alone() -> None:
     """The reader's own snapshot is of another day: it differs where it lacks a rule of ours."""
     other = tldextract_of("")

@@ -30,6 +30,7 @@ def test_what_acts_or_hides_becomes_a_visible_escape(text: str, shown: str) -> N
     assert one_line(text) == shown
 
 
+@pytest.mark.slow(ci=True)
 def test_nothing_of_a_hidden_category_is_left() -> None:
     for function, kept in ((one_line, ""), (printable, "\n\t"), (printable_json, "\n\t")):
         left = {c for c in function(EVERYTHING) if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")}

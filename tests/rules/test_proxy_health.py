@@ -145,6 +145,7 @@ def test_many_that_never_answered_wait_for_a_witness(fault: Fault) -> None:
     assert is_own
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("fault", ALL)
 def test_many_that_never_answered_end_though_no_witness_is_left(fault: Fault) -> None:
     """The last links of a crawl, after all pages of the sites that answer."""

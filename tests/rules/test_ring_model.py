@@ -50,6 +50,7 @@ def test_domains_are_counted_where_the_product_puts_them() -> None:
             assert folded[partition] == sum(partition_of(name, partitions) == partition for name in names)
 
 
+@pytest.mark.slow(ci=True)
 def test_the_same_arguments_give_the_same_figures(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--instances", "12", "--partitions", "1024", "--domains", "5000", "--churn", "8", "--no-table"]
     arguments += ["--lists", "2"]

@@ -59,6 +59,7 @@ def test_a_span_counts_the_times(schedule: Schedule, after: int, length: int) ->
     assert (span.is_complete, span.reached) == (True, after + length)
 
 
+@pytest.mark.slow(ci=True)
 @given(CRON, MOMENTS, st.integers(1, 40))
 def test_a_span_goes_on_where_it_stopped(schedule: Schedule, after: int, steps: int) -> None:
     until = after + 200 * DAY_S

@@ -84,6 +84,7 @@ def test_no_date_is_suspect_before_the_site_listed_one_or_near_one_that_it_lists
     assert suspect == {*range(1900, 1965), *range(2029, 2100)}
 
 
+@pytest.mark.slow(ci=True)
 def test_an_archive_of_thirty_years_that_leads_from_each_day_to_the_one_before_is_never_suspect() -> None:
     days = [date(2026, 11, 21) - timedelta(days=n) for n in range(30 * 365)]
     urls = [f"{HOME}archive/{day:%Y/%m/%d}/" for day in days]

@@ -1,6 +1,7 @@
 """What holds for the trap rules whatever the site: little is remembered, and nothing is deferred without proof."""
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ URLS = st.builds(
 PAGES = st.tuples(URLS, st.lists(URLS, max_size=6), st.text("ab", max_size=2))
 
 
+@pytest.mark.slow(ci=True)
 @settings(max_examples=50)
 @given(st.lists(PAGES, max_size=40))
 def test_what_is_remembered_is_small_and_survives_storage(pages: list[tuple[str, list[str], str]]) -> None:
@@ -49,6 +51,7 @@ def test_a_site_with_every_trap_is_remembered_in_a_kilobyte() -> None:
     assert 500 < len(msgspec.msgpack.encode(state)) <= STATE_BYTES_MAX
 
 
+@pytest.mark.slow(ci=True)
 @settings(max_examples=50)
 @given(st.lists(PAGES, max_size=RULES.limits.steps_max - 1), URLS)
 def test_nothing_is_deferred_before_enough_pages_were_fetched(
@@ -61,6 +64,7 @@ def test_nothing_is_deferred_before_enough_pages_were_fetched(
         assert RULES.judge(state, link, parent_digest="ab").action is not Action.DEFER
 
 
+@pytest.mark.slow(ci=True)
 @given(URLS, st.lists(URLS, max_size=6), st.lists(URLS, max_size=6))
 def test_links_to_other_domains_teach_nothing(url: str, links: list[str], others: list[str]) -> None:
     elsewhere = [other.replace("site.test", "other.test") for other in others]
@@ -68,6 +72,7 @@ def test_links_to_other_domains_teach_nothing(url: str, links: list[str], others
     assert RULES.learn(before, url, links=links) == RULES.learn(before, url, links=[*elsewhere, *links])
 
 
+@pytest.mark.slow(ci=True)
 @given(st.lists(PAGES, max_size=40), URLS, st.text("ab", max_size=2))
 def test_the_digest_of_a_page_counts_only_when_it_is_repeated(
     pages: list[tuple[str, list[str], str]], url: str, digest: str
@@ -80,6 +85,7 @@ def test_the_digest_of_a_page_counts_only_when_it_is_repeated(
     assert RULES.judge(state, url, parent_digest=repeated) == RULES.judge(state, url, parent_digest=digest)
 
 
+@pytest.mark.slow(ci=True)
 @given(st.lists(PAGES, max_size=10), URLS)
 def test_to_judge_changes_nothing_and_gives_the_same_again(pages: list[tuple[str, list[str], str]], url: str) -> None:
     state = learned((page, links) for page, links, _ in pages)

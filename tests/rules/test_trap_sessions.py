@@ -99,6 +99,7 @@ def test_a_token_that_names_things_after_all_is_taken_for_none() -> None:
     assert RULES.judge(state, shop(3, 78)) == PASSED
 
 
+@pytest.mark.slow(ci=True)
 def test_links_full_of_tokens_cost_little_time_and_memory() -> None:
     """200 links with 480 tokens each once took 800 MB."""
 

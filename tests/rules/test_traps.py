@@ -94,6 +94,7 @@ def test_a_trap_in_one_part_of_a_site_does_not_affect_another() -> None:
     assert RULES.judge(state, f"{HOME}search?a=&b=&c=&d=&e=&page=9000").action is Action.DEMOTE
 
 
+@pytest.mark.slow(ci=True)
 def test_a_long_list_of_suspects_that_end_is_not_deferred() -> None:
     urls = [f"{HOME}search?a=&b=&c=&d=&e=&page={n}" for n in range(10_001)]
     state = learned((url, [after]) for url, after in pairwise(urls))
@@ -174,6 +175,7 @@ def test_rules_are_switched_off_by_name_and_limits_from_the_environment() -> Non
     assert settings.steps_max == 9
 
 
+@pytest.mark.slow(ci=True)
 @given(st.lists(st.lists(st.sampled_from(["about", "2024/01/02/a", "p?date=1999-05-01", "x", "2031/12/"])), max_size=8))
 def test_rules_that_remember_links_without_a_date_learn_the_same(pages: list[list[str]]) -> None:
     lasting, state, same = TrapRules(TrapSettings()), NOTHING_LEARNED, NOTHING_LEARNED

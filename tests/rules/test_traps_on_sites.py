@@ -111,6 +111,7 @@ def test_owners_that_learn_again_cost_fetches_and_no_page(name: str) -> None:
     assert lost == set()
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("name", RULES)
 def test_its_own_rule_alone_ends_a_trap_and_without_it_there_is_no_end(name: str) -> None:
     lost, crawl = crawled(name, name)
@@ -120,6 +121,7 @@ def test_its_own_rule_alone_ends_a_trap_and_without_it_there_is_no_end(name: str
     assert len(crawled(name)[1].fetched) == PAGES_MAX
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("folder", DOCUMENTATION)
 def test_nothing_of_real_documentation_is_suspect(folder: str) -> None:
     root = Path(folder)

@@ -123,6 +123,7 @@ PIECES = ["http:", "https:", "HTTP:", "ftp:", "1a:", "//", *"/\\a.?#@: \té", "b
 LONG_PIECES = ["x" * 40, "y" * 64, "z" * 254, "p/" * 40]
 
 
+@pytest.mark.slow(ci=True)
 @given(st.lists(st.sampled_from(PIECES + LONG_PIECES), min_size=1, max_size=7).map("".join))
 @settings(max_examples=500)
 def test_what_passes_unseen_would_have_passed_a_look(reference):

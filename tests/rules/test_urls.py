@@ -184,6 +184,7 @@ PIECES = [*"ab.:/?#[]@%2e4F1\\ \t~;=&xüı。．０", "http:", "//", "%41", "%%"
 URLISH = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
 
 
+@pytest.mark.slow(ci=True)
 @given(st.one_of(URLISH.map(lambda tail: "http://" + tail), URLISH, st.text(max_size=40)))
 @example("http://%%34%31")
 @example("http://a/%%34%31%25%34%31")

@@ -51,6 +51,7 @@ def test_a_crawler_without_one_of_its_rules_is_caught(rule: str, real: RealEngin
     assert first_caught(rule, range(first, first + 60), real) is not None
 
 
+@pytest.mark.slow(ci=True)
 def test_a_failure_tells_what_was_broken_and_how_to_see_it_again(real: RealEngine) -> None:
     outcome = first_caught("drain_before_index", range(20), real)
     assert outcome is not None

@@ -26,6 +26,7 @@ def app_of_titles() -> Crawler:
     return app
 
 
+@pytest.mark.slow(ci=True)
 def test_a_generated_web_is_crawled_to_what_its_definition_expects() -> None:
     with serve(GeneratedWeb(seed=2, domains=3, pages=5, slow_s=0.01)) as served:
         done = crawl(app_of_titles(), served.web.seeds, web=served, settings=ANY)

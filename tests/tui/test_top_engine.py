@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from textual.pilot import Pilot
 
 from crawler.crawl.opening import OpenCrawl
@@ -42,6 +43,7 @@ async def test_it_shows_a_crawl_that_waits_for_an_instance(tmp_path: Path, engin
         await shown(pilot, "No instance is running")
 
 
+@pytest.mark.slow(ci=True)
 async def test_its_keys_change_the_crawl_and_are_in_the_operator_log(tmp_path: Path, engine: Engine) -> None:
     async with seeded(tmp_path / "c", engine) as crawl, top_of(crawl).run_test(size=(80, 24)) as pilot:
         await shown(pilot, DOMAIN)

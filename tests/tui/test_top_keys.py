@@ -152,6 +152,7 @@ async def test_enter_tells_why_a_domain_is_or_is_not_fetched() -> None:
 Command = tuple[str, ...]
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     ("keys", "question", "command"),
     [
@@ -185,6 +186,7 @@ async def test_a_change_asks_first_and_is_done_by_y_alone(keys: list[str], quest
         assert source.commands == [command]
 
 
+@pytest.mark.slow(ci=True)
 async def test_the_delay_is_asked_for_and_a_bad_one_is_not_taken() -> None:
     source = FixedSource()
     async with app_of(source).run_test(size=SIZE) as pilot:

@@ -82,6 +82,7 @@ class Terminal:
         return False
 
 
+@pytest.mark.slow(ci=True)
 def test_it_shows_a_domain_and_q_quits_with_0(programs: Nursery, folder: Path) -> None:
     terminal = Terminal(programs, "top", "--dir", str(folder))
     terminal.wait_for(HOST)
@@ -92,6 +93,7 @@ def test_it_shows_a_domain_and_q_quits_with_0(programs: Nursery, folder: Path) -
     assert COLOUR.search(terminal.seen)
 
 
+@pytest.mark.slow(ci=True)
 def test_no_color_is_respected(programs: Nursery, folder: Path) -> None:
     terminal = Terminal(programs, "top", "--dir", str(folder), NO_COLOR="1")
     terminal.wait_for(HOST)
@@ -100,6 +102,7 @@ def test_no_color_is_respected(programs: Nursery, folder: Path) -> None:
     assert not COLOUR.search(terminal.seen)
 
 
+@pytest.mark.slow(ci=True)
 def test_a_signal_leaves_the_terminal_as_it_was(programs: Nursery, folder: Path) -> None:
     terminal = Terminal(programs, "top", "--dir", str(folder))
     terminal.wait_for(HOST)

@@ -128,6 +128,7 @@ def test_other_files_have_room(soft: int, most: int) -> None:
         assert sockets_max() == most
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.processes
 def test_a_hundred_hosts_with_few_files_lose_nothing(tmp_path: Path) -> None:
     hosts = [f"h{n}.test" for n in range(100)]

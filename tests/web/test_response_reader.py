@@ -251,6 +251,7 @@ def judged(pieces: list[bytes]) -> tuple[object, ...]:
     return outcome.ended, outcome.status, outcome.body, outcome.ended is None and outcome.is_whole_at_end
 
 
+@pytest.mark.slow(ci=True)
 @given(responses(), st.data())
 def test_any_response_is_judged_the_same_however_its_bytes_are_cut(wire: bytes, data: st.DataObject) -> None:
     expected = judged([wire])

@@ -146,6 +146,7 @@ def test_hosts_that_are_all_slow_lose_little(limit: int, share: float, monkeypat
     assert web.cut_off <= 200
 
 
+@pytest.mark.slow(ci=True)
 def test_hosts_that_come_after_all_tarpits_get_most_of_what_they_have_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four hundred that never answer were there first: each holds a request for a second, once."""
     found = list[list[int]]()

@@ -156,6 +156,7 @@ def links(count: int, tag: str = "x") -> list[str]:
     return [f"http://{tag}{number}.test/" for number in range(count)]
 
 
+@pytest.mark.slow(ci=True)
 async def test_of_50_000_links_to_own_domains_all_are_added_and_the_page_is_acked_once(lab: Lab) -> None:
     some = links(50_000)
     await lab.commit(lab.page("http://a.test/", some))
@@ -183,6 +184,7 @@ async def test_links_to_the_own_queue_cost_nothing(lab: Lab) -> None:
     assert sorted(lab.frontier.added) == sorted(own)
 
 
+@pytest.mark.slow(ci=True)
 async def test_what_was_known_is_refunded(lab: Lab) -> None:
     some = links(20_000)
     lab.frontier.known.update(some)
@@ -230,6 +232,7 @@ async def test_pages_of_a_run_wait_too_and_their_claims_stay_open(lab: Lab) -> N
     assert sorted(lab.frontier.added) == sorted(some)
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("leaving", ["stop", "drain"])
 async def test_held_pages_are_returned_at_once_when_they_have_to_leave(lab: Lab, leaving: str) -> None:
     page = lab.page("http://a.test/", links(50_000))
@@ -244,6 +247,7 @@ async def test_held_pages_are_returned_at_once_when_they_have_to_leave(lab: Lab,
     assert lab.scheduler.wait_of("a.test") > 100_000, "as long as its domain owes"
 
 
+@pytest.mark.slow(ci=True)
 async def test_beyond_the_bound_the_newest_is_returned(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(route, "BYTES_MAX", 3_000_000)
     await lab.commit(*(lab.page(f"http://{name}.test/", links(9_000, name)) for name in "abcdef"))
@@ -254,6 +258,7 @@ async def test_beyond_the_bound_the_newest_is_returned(lab: Lab, monkeypatch: py
     assert lab.counters.open_claims.total == lab.counters.held_pages == len(kept)
 
 
+@pytest.mark.slow(ci=True)
 async def test_a_page_that_was_returned_goes_on_where_it_was(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each time it is fetched, what is known already is passed over at no cost."""
     monkeypatch.setattr(route, "PAGES_MAX", 0)

@@ -226,6 +226,7 @@ async def test_a_shared_blob_of_unknown_format_is_read_as_none(blob: bytes) -> N
 LONG = RULES + b"".join(b"Disallow: /%d/\xc3\xa9\nAllow: /%d/*/x$\n" % (n, n) for n in range(4_000))
 
 
+@pytest.mark.slow(ci=True)
 async def test_the_event_loop_does_not_wait_for_long_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the CPU time of its thread: read, asked by short and long URLs, shared, and read back."""
     urls = ("http://a.test/no", "http://a.test/" + "y" * 8000)
