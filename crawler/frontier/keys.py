@@ -128,7 +128,7 @@ class Keys:
         "hash",
         "session → counter of its heartbeats, node, weight, state, scale of its times, host, lock file, what it holds, "
         "digest of its ring, and what viewers show of it (JSON; Member in members.py)",
-        "join, heartbeat, leave",
+        "join, heartbeat; leave: by itself, or by whoever finds it dead",
         "each instance, twice a second; viewers; what refuses to act while somebody works",
     )
     nodes = Key("nodes", "hash", "node → the session that has its name", "join, leave", "an instance that starts")
