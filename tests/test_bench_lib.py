@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scripts.bench_lib import arguments, engine_monitor, generated_web, measure, observed_crawl, scaling, soak
+from scripts.bench_lib import arguments, generated_web, measure, observed_crawl, scaling, soak
 from scripts.bench_lib.__main__ import BENCHES
 from scripts.bench_lib.__main__ import main as run_bench
 from scripts.bench_lib.measure import Sample
@@ -74,15 +74,6 @@ def test_two_processes_are_compared_without_the_share_of_the_web_server() -> Non
     pair = scaling.Pair(one, two)
     assert pair.by_clock == pytest.approx(2.0)
     assert pair.by_cpu == pytest.approx(2.0)
-
-
-def test_heartbeats_are_found_in_the_commands_of_an_engine() -> None:
-    said = (
-        b'+1790000000.250000 [0 unix:/x/engine.sock] "FCALL" "crawler_0a1b_beat" "2" "k" "\\x01"\r\n'
-        b'+1790000000.300000 [0 unix:/x/engine.sock] "FCALL" "crawler_0a1b_ack" "2" "k" "crawler_0a1b_beat"\r\n'
-        b'+1790000000.500000 [0 lua] "HSET" "k" "v"\r\n'
-    )
-    assert engine_monitor.beats_in(said) == [1790000000.25]
 
 
 def test_pages_of_the_generated_web_link_to_new_pages_unless_it_does_not_grow() -> None:

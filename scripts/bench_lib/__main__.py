@@ -5,16 +5,10 @@ import sys
 from collections.abc import Sequence
 
 BENCHES = {  # name: its module here, and what it measures
-    "broad": ("many_sites", "thousands of sites: how close the rate comes to what their delays allow"),
     "constants": ("constants", "what `crawler plan` calculates with; writes crawler/views/plan.json"),
-    "frontier": ("frontier_cost", "the frontier alone: CPU of each call for a URL, of engine and client"),
-    "handlers": ("handlers", "what a handler adds to parsing"),
     "heavy": ("heavy", "what a page of 240 KB costs over TLS, far away, on thousands of hosts"),
     "hostile": ("hostile", "whether thousands of hostile connections slow down good sites"),
-    "index": ("index_size", "a large index: looking up a URL, and reading all lines in order"),
-    "jobs": ("job_triggers", "triggers of jobs: what they cost the engine, and how late they are"),
     "large": ("large", "a large crawl: its memory, and how long commands take on it"),
-    "latency": ("latency", "how late due queues and heartbeats are under load"),
     "lives": ("lives", "the frontier alone: URLs added, claimed and committed for a second of CPU"),
     "memory": ("memory", "bytes of the engine's memory for a URL and for an idle domain"),
     "neighbours": ("neighbours", "what twelve sites that do one thing wrong cost an innocent one"),
@@ -27,7 +21,6 @@ BENCHES = {  # name: its module here, and what it measures
     "soak": ("soak", "whether memory stays flat in a long crawl"),
     "start": ("start", "how long commands take to start"),
     "waiting": ("waiting", "what a crawl costs that waits: CPU, wake-ups, commands of the engine"),
-    "watched": ("watched", "what viewers cost a crawl, and hostile clients of `crawler serve`"),
     "work": ("work", "what a page costs, counted instead of timed, compared with the recorded values"),
 }
 

@@ -10,7 +10,6 @@ import sys
 from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 from scripts.bench_lib import measure
@@ -183,12 +182,3 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
     half = len(points) // 2
     rises = sorted((y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in zip(points, points[half:], strict=False) if x2 > x1)
     return rises[len(rises) // 2] if rises else 0.0
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """Of sorted values."""
-    return values[min(len(values) - 1, int(share * len(values)))]
-
-
-def gaps(times: Sequence[float]) -> list[float]:
-    return [after - before for before, after in pairwise(times)]
