@@ -51,7 +51,15 @@ REFUSALS = (rex.AskError, rex.TryAgainError, rex.ClusterDownError, rex.MasterDow
 
 
 def spare_key(key: str) -> str:
-    """A key of the same slot that never exists."""
+    """A key of the same slot that never exists: each call of a script names it, too.
+
+    A script gets one key, the meta hash of its partition, and makes the others from it, all of one slot. While a slot
+    moves key by key (CLUSTER SETSLOT, MIGRATE), they are at either end, and the engine judges by the keys that are
+    named: it lets the script run, and then refuses a key that is elsewhere, or takes it for absent. Half of a script's
+    writes stayed, and the move failed. When one of several named keys is missing, the engine answers TRYAGAIN while the
+    slot moves, at both ends, before the script begins. So a partition rests for milliseconds to seconds, and its calls
+    are repeated; with atomic migration (Valkey 9) nothing is refused. That makes moving slots safe, not failover.
+    """
     return f"{key}~"
 
 

@@ -6,6 +6,7 @@ one slot. The scripts build the keys of a partition from its meta key's prefix (
 Here are the crawl-wide keys, each an attribute of `Keys`; partition_keys.py has those of a partition. The tables of
 docs/internals/frontier-layout.md are made from both by `scripts/make-reference`. Tests compare them with what the
 scripts and the program name, and with what is in an engine after simulated crawls: a new key or field needs its row.
+Besides these there is `{tag}~w`, for a second: engine/server.py writes it before it waits for a replica.
 """
 
 from functools import lru_cache

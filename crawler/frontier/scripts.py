@@ -1,8 +1,22 @@
 """The Lua scripts as the engine gets them: one library of functions, named as the methods that call them.
 
-The files that begin with an underscore are shared. Their functions are made once, when the library is loaded
-(docs/internals/decisions/scripts.md), so what they keep during a call is in the table `ctx` of _partition.lua, which is
-made again for each call. An operation's file is what one call does; if it has functions of its own, from `--@call` on.
+The files that begin with an underscore are shared. Their functions are made once, when the library is loaded, so what
+they keep during a call is in the table `ctx` of _partition.lua, which is made again for each call: one that broke off
+leaves nothing to the next one. An operation's file is what one call does; if it has functions of its own, from
+`--@call` on.
+
+Called by its digest (EVALSHA), a script runs from its first line: the hundred functions that it shares became closures
+again in each call, and garbage afterwards, a third of an `add`, `claim` or `ack` of one URL. As a library these take
+353,000, 455,000 and 480,000 instructions of the engine, where they took 526,000, 623,000 and 675,000.
+
+The name of the library has a digest of its text, and the names of its functions begin with it: so two releases use one
+engine side by side. Libraries of earlier releases stay, 70 kB each, until somebody deletes them. The library is loaded
+when a call finds it missing, not when an instance connects; the engine keeps it in its append-only file and sends it to
+replicas, so a failover does not lose it. Lua allows 200 local names in one scope: what only one shared file uses is in
+a `do` block there, and a test keeps 30 free.
+
+Nested closures bring a sixth of the gain; a library for each script is 2 MB of Lua; a table of state that is passed to
+every function costs a look-up for each use, where an upvalue is free.
 """
 
 import hashlib

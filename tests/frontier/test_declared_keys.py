@@ -50,6 +50,7 @@ def test_what_is_not_declared_is_told() -> None:
             {
                 "{main}:crawl": ("hash", {b"record": b"", b"colour": b""}),
                 "{main}:later": ("hash", {}),
+                "{main}~w": ("string", b"1"),
                 "{main:3}:m": ("hash", {b"epoch": b"1", b"seen0": b"1", b"s7x": b"1"}),
                 "{main:3}:s0:split": ("set", set()),
                 "{main:3}:s0:some": ("set", set()),
