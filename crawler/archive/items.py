@@ -1,8 +1,8 @@
 """Items that handlers yielded: one gzip member of JSON lines for each page, new files per session, never reopened.
 
 Items are objects, one a line. After them a page may have lines that are arrays: the links that its handler followed,
-for a rebuild. The index says which pages count and where their items are, so items of other pages are never read.
-Reading works while sessions are writing.
+for a rebuild, as a URL that no page has a link to would be lost with the engine. The index says which pages count and
+where their items are, so items of other pages are never read. Reading works while sessions are writing.
 """
 
 import os

@@ -2,7 +2,17 @@
 
 A commit has a number in its partition, and a line of the index is written when the engine has the commit. After one
 stop a few may be missing (a power cut takes the last two seconds): their pages are fetched again. More are missing when
-the engine was started with an older snapshot or volume.
+the engine was started with an older snapshot or volume: it looks like one that has more to do, and 753 pages were once
+fetched and committed again, without a word. So the command ends then (exit code 4), before it adds or claims anything.
+There is no option to go on all the same: `crawler rebuild` gives the engine what it lacks.
+
+Segments are read in the order in which they were last written, until one has no line that the engine lacks: a start
+reads one segment (0.1 s), whatever the size of the crawl. One that is sorted, pruned or rewritten keeps its time. After
+a loss that was told, the numbers in the engine are raised to those in the index (`raise_sequence`), or the next start
+would tell it again, and two commits would have one number. A rebuild stores the highest numbers that it has read.
+
+Not covered: a machine whose folder is new knows nothing. If it goes on alone until it has passed the old numbers,
+nobody notices.
 """
 
 import asyncio

@@ -1,6 +1,17 @@
 """Step 6, handle: the user's function gets the page, if there is one for it.
 
-Its items and the links that it follows go on with the page; its failure is the page's failure.
+Its items and the links that it follows go on with the page; its failure is the page's failed attempt, before anything
+of the page is on disk. So what a handler yields is in the results once for each visit, whatever crashes, as a page's
+record is: the items are one frame in the session's item file (archive/items.py), synced with the records of the group,
+and the commit names its place. A frame that no commit names is never read.
+
+Items are not in the ack, as a page can yield megabytes that the engine would hold; nor in a queue of the engine, one
+more thing to fence, drain and take over; nor WARC records, because archives can be switched off.
+
+An asynchronous handler runs in the task of the worker that fetched its page: with a task of its own, fifty trees were
+in memory at a time (130 MiB more). A plain function runs in a daemon thread, 20 us there and back; those that hang are
+left behind, and bounded in number. A page that was parsed in a worker process is handled in one, so that the instance
+never builds its tree.
 """
 
 import asyncio
