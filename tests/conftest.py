@@ -25,7 +25,7 @@ from tests.support.disks import small_disk
 from tests.support.engine import Cluster, Engine, running_cluster, running_engine
 from tests.support.guards import leaked_tasks, loopback_only
 from tests.support.postgres import PostgresServer, running_postgres, why_not
-from tests.support.slices import SECONDS, SLICES, slice_of
+from tests.support.slices import SECONDS, SLICES, Slow, left_out
 from tests.support.tls import Authority
 
 if TYPE_CHECKING:
@@ -103,24 +103,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.fixturenames.insert(0, GUARD)  # only tests that run in a loop pay for one
     if config.getoption("--all") or any("::" in argument for argument in config.args):
         return
-    text: str | None = config.getoption("--slice")
-    with_long = bool(text) or any(argument.endswith(".py") for argument in config.args)
-    slow = {item: seconds for item in items if (seconds := seconds_of(item)) and not (with_long and is_in_ci(item))}
-    chosen = slice_of(list(slow), slow.__getitem__, text) if text else []
-    left_out = slow.keys() - set(chosen)
-    if left_out:
-        config.hook.pytest_deselected(items=list(left_out))
-        items[:] = [item for item in items if item not in left_out]
+    slow = {item: marked for item in items if (marked := marked_slow(item))}
+    has_file = any(argument.endswith(".py") for argument in config.args)
+    without = left_out(slow, slice_text=config.getoption("--slice"), has_file=has_file)
+    if without:
+        config.hook.pytest_deselected(items=list(without))
+        items[:] = [item for item in items if item not in without]
 
 
-def seconds_of(item: pytest.Item) -> float:
-    """About how long a slow test takes; 0 for any other."""
-    return max((mark.kwargs.get("seconds", SECONDS) for mark in item.iter_markers("slow")), default=0.0)
-
-
-def is_in_ci(item: pytest.Item) -> bool:
-    """Does CI run this slow test with every commit? Not if another of its marks says otherwise."""
-    return all(mark.kwargs.get("ci", False) for mark in item.iter_markers("slow"))
+def marked_slow(item: pytest.Item) -> Slow | None:
+    """None: it is fast. A row may be marked besides its function: CI runs it if all its marks say so."""
+    marks = [mark.kwargs for mark in item.iter_markers("slow")]
+    if not marks:
+        return None
+    return Slow(max(mark.get("seconds", SECONDS) for mark in marks), all(mark.get("ci", False) for mark in marks))
 
 
 # Hooks, not fixtures: five fixtures for each of fourteen thousand tests took a third of a small test's time.

@@ -20,7 +20,7 @@ from tests.support.patience import PATIENCE_S
 from tests.support.processes import nursery
 from tests.support.reach import links_of, reach_of_folder, search
 from tests.support.serving import Site, serve_directory, serve_resources, serve_traps, serve_web
-from tests.support.slices import SLICES, slice_of
+from tests.support.slices import SLICES, Slow, left_out, slice_of
 from tests.support.trap_sites import NAMES, trap_site
 from tests.support.web import GeneratedWeb, Resource, Scope
 
@@ -225,6 +225,16 @@ def test_slices_have_each_test_once_and_take_about_the_same_time() -> None:
     assert sorted(test for one in slices for test in one) == sorted(seconds)
     totals = {one: sum(seconds[test] for test in one) for one in slices}
     assert max(total for one, total in totals.items() if len(one) > 1) - min(totals.values()) <= 5.0
+
+
+def test_slow_tests_of_ci_run_with_every_slice_and_with_their_file() -> None:
+    slow = {f"row {n}": Slow() for n in range(600)} | {"of CI": Slow(in_ci=True)}
+    assert left_out(slow, slice_text=None, has_file=False) == {*slow}
+    assert left_out(slow, slice_text=None, has_file=True) == {*slow} - {"of CI"}
+    for text in ("one commit", "another"):
+        left = left_out(slow, slice_text=text, has_file=False)
+        assert "of CI" not in left
+        assert len(slow) - len(left) in (3, 4), "that, and two or three of 600 in 256 slices"
 
 
 def test_growth_tells_linear_time_from_quadratic() -> None:
