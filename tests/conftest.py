@@ -10,6 +10,7 @@ import os
 import runpy
 import signal
 import sys
+import warnings
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,7 +63,11 @@ def pytest_collection_finish() -> None:
 
 def release_memory() -> None:
     """Give back what the tests of a file took: a worker lives through hundreds of files."""
-    gc.collect()
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        # What a test that failed left open is no failure of the one that ends now.
+        warnings.simplefilter("ignore")
+        patch.setattr(sys, "unraisablehook", lambda _: None)
+        gc.collect()
     if TRIM is not None:
         TRIM(0)
 
@@ -79,6 +84,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Failures(config))
     if config.getoption("--all") and settings.get_current_profile_name() == "patient":
         settings.load_profile("all")
+
+
+def pytest_sessionstart() -> None:
+    """A shell that runs the tests in the background ignores Ctrl-C, and processes of tests would inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Failures:
@@ -168,13 +179,6 @@ BEFORE = pytest.StashKey[Before]()
 def _loopback_only() -> Iterator[None]:
     with loopback_only():
         yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _hears_interrupts() -> None:
-    """A shell that runs the tests in the background ignores Ctrl-C, and processes of tests would inherit that."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 GUARD = "_no_leaked_tasks"
