@@ -20,8 +20,7 @@ from crawler.archive.journals import Journal, journal_path
 
 
 class SeedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One line: a seed (canonical URL), or a new root of the scope. `run`: the run of the crawl that it belongs to.
-
+    """One line: a seed (canonical URL), or a new root of the scope.
     `priority` is the one given with it; `sitemap_priority` and `changed_at` (wall clock, s) are from a sitemap.
     """
 
@@ -31,7 +30,6 @@ class SeedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     sitemap_priority: float | None = None
     changed_at: float | None = None
     root: str = ""
-    run: int = 0
     number: int = 0  # of the seed, for the counts of its descendants
     visible_at: float = 0.0  # it is not fetched before; wall clock, s
     label: str = ""

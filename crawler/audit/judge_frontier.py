@@ -60,7 +60,6 @@ class FrontierJudge:
         self._ledger = ledger
         self._report = report
         self._fingerprints = fingerprints
-        self._run = fingerprints.run
         self._began: list[tuple[int, int, int]] = []
         self._tallies: list[Tally] = []
 
@@ -89,7 +88,7 @@ class FrontierJudge:
             for link in batch:
                 by_run.setdefault(link.run, defaultdict(list))[link.partition].append(str(link.fp))
             for run, wanted in by_run.items():
-                await self._ask(run or self._run, wanted)
+                await self._ask(wanted, run)
             asked += len(batch)
             self._meter.reached(asked)
 
@@ -106,10 +105,10 @@ class FrontierJudge:
             if not wanted or not are_given():
                 return
             await asyncio.sleep(SEED_LOOK_S)
-            await self._ask(self._run, wanted)
+            await self._ask(wanted)
 
-    async def _ask(self, run: int | str, wanted: Mapping[int, Sequence[str]]) -> None:
-        states = await self._states.of(run, wanted)
+    async def _ask(self, wanted: Mapping[int, Sequence[str]], run: str = "") -> None:
+        states = await self._states.of(wanted, run)
         for partition, fps in wanted.items():
             ended = [fp for fp in fps if states[fp] is UrlState.ENDED] if self._of_part(partition) else ()
             pending = await self._pending_of(partition) if ended else set()

@@ -68,7 +68,7 @@ class LinkRules:
     def seed(self, line: SeedLine, roots: AbstractSet[str]) -> Candidate | None:
         """A seed of the crawl as a journal has it, if it belongs to the scope with these roots as well."""
         router = self.router
-        if not line.url or line.run != router.record.run:
+        if not line.url:
             return None
         if roots - router.scope.roots:
             router = Router(router.record, router.scope.with_roots(roots), self._recent, sites=self._sites)

@@ -38,7 +38,7 @@ async def _import_seen(arguments: argparse.Namespace, settings: Settings, form: 
     async with open_crawl(settings, create=True) as crawl:
         given = ", ".join(Path(name).name for name in arguments.files)
         await crawl.operator_log.add(actor(), "import seen", "", given)
-        restoring = Restoring(crawl.engine, crawl.keys, hash_key=crawl.record.hash_key, run=crawl.record.run)
+        restoring = Restoring(crawl.engine, crawl.keys, hash_key=crawl.record.hash_key)
         importing = SeenImport(restoring, crawl.placement, crawl.record.fingerprints)
         async with seeding_member(crawl):
             with progress(verbose=bool(arguments.verbose)) as meter:

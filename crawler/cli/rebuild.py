@@ -111,9 +111,7 @@ def doors_of(crawl: OpenCrawl) -> "RebuildDeps":
     return RebuildDeps(
         name=crawl.settings.crawl.name,
         frontier=crawl.frontier,
-        restoring=Restoring(
-            crawl.engine, crawl.keys, hash_key=crawl.record.hash_key, run=crawl.record.run, files=crawl.spill_files
-        ),
+        restoring=Restoring(crawl.engine, crawl.keys, hash_key=crawl.record.hash_key, files=crawl.spill_files),
         states=crawl.states,
         crawls=crawl.crawls,
         leases=crawl.leases,

@@ -122,7 +122,7 @@ class EngineCrawl(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def frontier(self) -> Frontier:
         settings, budget = self.settings, self.settings.budget
         return Frontier(
-            self.engine, self.keys, session=self.session, hash_key=self.record.hash_key, run=self.record.run,
+            self.engine, self.keys, session=self.session, hash_key=self.record.hash_key,
             default_delay_ms=int(settings.politeness.delay_s * 1000),
             is_limited=is_limited(self.record.scope, budget, settings.sites),
             add_budget=AddBudget(urls=budget.urls, hosts=budget.hosts),

@@ -223,7 +223,7 @@ class Seeder:
     async def _states_of(self, by_partition: Mapping[int, Sequence[Candidate]]) -> dict[str, UrlState]:
         """What the engine knows of them: a crawl that is resumed with all its seeds does not note them again."""
         wanted = {partition: [c.fingerprint for c in mine] for partition, mine in by_partition.items()}
-        return await self._books.states.of(self._router.record.run, wanted)
+        return await self._books.states.of(wanted)
 
     @staticmethod
     def _in_state(
@@ -273,7 +273,6 @@ class Seeder:
             changed_at=given.signals.changed_at,
             label=seed.label,
             request=request.without_body() if request is not None and request.is_secret else request,
-            run=self._router.record.run,
             number=seed.seed_number,
             visible_at=seed.visible_at,
         )

@@ -61,7 +61,7 @@ class AddBudgetArgs(NamedTuple):
 
 
 class AddArgs(NamedTuple):
-    run: int | str
+    run: str
     default_delay_ms: int
     urls: bytes  # packed list of UrlItem, one after another
     hints: str
@@ -112,7 +112,7 @@ class AckArgs(NamedTuple):
     session: str
     epoch: int
     now_ms: int
-    run: int | str
+    run: str
     default_delay_ms: int
     is_limited: int
     budget: bytes  # packed AddBudgetArgs
@@ -159,7 +159,6 @@ class DeadLetterArgs(NamedTuple):
     delay_ms: int
     letter: str
     kind: str
-    run: str
     attempt: str  # "": none was made
     seed: int | str
     is_unanswered: int
@@ -171,7 +170,6 @@ class RefuseArgs(NamedTuple):
     fingerprint: str
     token: str
     reason: str
-    run: str
     seed: int | str
     url: str
 
@@ -195,7 +193,6 @@ class ReturnItem(NamedTuple):
 
 
 class RestateArgs(NamedTuple):
-    run: int
     urls: bytes  # packed list of RestateItem
     hash_key: str
 
@@ -279,7 +276,6 @@ class HostUrl(NamedTuple):
 
 
 class PurgeArgs(NamedTuple):
-    run: int
     reason: str
     queue: str
     row: str
@@ -305,7 +301,6 @@ class LetterItem(NamedTuple):
 
 
 class CountItemsArgs(NamedTuple):
-    run: int
     items: bytes  # packed list of CountItem
     change: str
 
@@ -346,7 +341,7 @@ class CrashArgs(NamedTuple):
 
 
 class LocateArgs(NamedTuple):
-    run: int | str
+    run: str
     fingerprint: str
     visit: int
     queue: str
@@ -355,7 +350,7 @@ class LocateArgs(NamedTuple):
 class UrlStatesArgs(NamedTuple):
     """Then fingerprints."""
 
-    run: int | str
+    run: str
     visit: int
 
 
@@ -368,7 +363,7 @@ class ReadArgs(NamedTuple):
 class RunArgs(NamedTuple):
     """Then fingerprints, if there are any."""
 
-    run: int | str
+    run: str
 
 
 class SequenceArgs(NamedTuple):

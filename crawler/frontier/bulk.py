@@ -17,7 +17,6 @@ from crawler.frontier.keys import Keys
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.spilling import BlockFiles
 from crawler.model import CommitEntry, RefusalReason
-from crawler.rules.job_runs import name_of
 from crawler.rules.places import Fingerprints
 
 STATES_MAX = 256  # URLs per call: well below a millisecond of the engine
@@ -77,7 +76,7 @@ class BulkLookup:
         self._partitions = partitions
         self._pending = PendingUrls(engine, keys, files)
 
-    async def of(self, run: int | str, wanted: Mapping[int, Sequence[str]], *, visit: int = 1) -> dict[str, UrlState]:
+    async def of(self, wanted: Mapping[int, Sequence[str]], run: str = "", *, visit: int = 1) -> dict[str, UrlState]:
         """State of each fingerprint, given by partition, in pipelines of calls with `STATES_MAX` each.
 
         Pending URLs are ENDED here, too: `pending` tells them apart.
@@ -147,7 +146,7 @@ class BulkLookup:
             deferred=sum(int(n) for _, n in pairs_of(deferred)),
             refused=sum(counters[name] for name in ended),
             log_entries=log_entries,
-            runs=tuple(run.decode() for run in sets if name_of(run.decode())),
+            runs=tuple(run.decode() for run in sets if run),
             is_steady=run_id == self._engine.run_id_of(meta) and all(before.get(n) == after.get(n) for n in moving),
         )
 

@@ -88,7 +88,7 @@ class DeadLetters:
             at = {one.fingerprint: visible_at.get(one.fingerprint, 0.0) for one in some}
             items = [v for one in some for v in item_of_letter(one.fingerprint, one.letter, at[one.fingerprint])]
             args = AddArgs(
-                run=run or f.run, default_delay_ms=f.default_delay_ms, urls=pack(items), hints=f.keys.hints,
+                run=run, default_delay_ms=f.default_delay_ms, urls=pack(items), hints=f.keys.hints,
                 session="", is_limited=int(f.is_limited or run != ""), budget=b"", hash_key="", user=user,
             )  # fmt: skip
             calls.append(Call("requeue_dead", (f.keys.meta(partition),), args))

@@ -94,14 +94,14 @@ class UrlLookup:
         self._used: list[int] = []
         self._looks = 0
 
-    async def locate(self, candidate: Candidate, *, run: int = 0, visit: int = 1) -> UrlLocation:
-        """Everything about one URL; `run`: that of the crawl, unless the candidate has one of a job.
+    async def locate(self, candidate: Candidate, *, visit: int = 1) -> UrlLocation:
+        """Everything about one URL.
 
         Its queue is read block by block, so a URL that moves meanwhile may be missed.
         """
         c, pending = candidate, self._pending
         raw = await self._engine.run(
-            "locate", (self._keys.meta(c.partition),), *LocateArgs(c.run or run, c.fingerprint, visit, c.queue)
+            "locate", (self._keys.meta(c.partition),), *LocateArgs(c.run, c.fingerprint, visit, c.queue)
         )
         place = await pending.place(c.partition, c.queue, c.url, run=c.run, now_s=c.found_at)
         if place is not None:

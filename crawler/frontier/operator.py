@@ -430,5 +430,5 @@ class Purge:
 
     async def _call(self, partition: int, queue: str, reason: str, items: Sequence[tuple[Any, ...]]) -> int:
         f = self._frontier
-        args = PurgeArgs(f.run, RefusalReason.PURGED.value, queue, reason, pack(items))
+        args = PurgeArgs(RefusalReason.PURGED.value, queue, reason, pack(items))
         return int(await f.engine.run("purge", (f.keys.meta(partition),), *args))

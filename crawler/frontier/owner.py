@@ -159,14 +159,13 @@ class Frontier:
         *,
         session: str,
         hash_key: bytes,
-        run: int,
         default_delay_ms: int,
         is_limited: bool = False,
         add_budget: AddBudget = NO_LIMIT,
     ) -> None:
         self.engine, self.keys = engine, keys
-        self.session, self.run = session, run
-        self.fingerprints = Fingerprints(hash_key, run)
+        self.session = session
+        self.fingerprints = Fingerprints(hash_key)
         self._hash_key = hash_key.hex()
         self.default_delay_ms = default_delay_ms
         self.is_limited = is_limited
@@ -239,7 +238,7 @@ class Frontier:
 
     def _call_add(self, partition: int, run: str, user: str, items: list[Any], session: str) -> Call:
         args = AddArgs(
-            run=run or self.run, default_delay_ms=self.default_delay_ms, urls=pack(items), hints=self.keys.hints,
+            run=run, default_delay_ms=self.default_delay_ms, urls=pack(items), hints=self.keys.hints,
             session=session, is_limited=self._limits(run), budget=self._add_budget(), hash_key=self._hash_key,
             user=user,
         )  # fmt: skip
@@ -275,10 +274,10 @@ class Frontier:
     async def _deepened(self, replies: Sequence[ClaimReply | EngineError]) -> list[ClaimReply | EngineError]:
         """The claims as deep as the shortest path says; as they were added when the engine does not tell."""
         claims = [c for r in replies if isinstance(r, ClaimReply) for b in r.batches for c in b.claims]
-        asked: dict[tuple[int, int | str], list[str]] = {}
+        asked: dict[tuple[int, str], list[str]] = {}
         for claim in claims:
             if claim.depth and (self.is_limited or claim.run):
-                asked.setdefault((claim.partition, claim.run or self.run), []).append(claim.fingerprint)
+                asked.setdefault((claim.partition, claim.run), []).append(claim.fingerprint)
         if not asked:
             return list(replies)
         calls = [Call("depths", (self.keys.meta(p),), (run, *fps)) for (p, run), fps in asked.items()]
@@ -297,7 +296,7 @@ class Frontier:
         for (fence, run, user), numbers in groups.items():
             for some in _bounded(acks, numbers):
                 args = AckArgs(
-                    session=fence.session, epoch=fence.epoch, now_ms=fence.now_ms, run=run or self.run,
+                    session=fence.session, epoch=fence.epoch, now_ms=fence.now_ms, run=run,
                     default_delay_ms=self.default_delay_ms, is_limited=self._limits(run), budget=self._add_budget(),
                     user=user,
                 )  # fmt: skip
@@ -340,7 +339,7 @@ class Frontier:
         attempt = pack_failure(FailedAttempt(letter.failed_at, letter.reason, letter.detail)) if is_attempt else ""
         args = DeadLetterArgs(
             fingerprint=claim.fingerprint, token=claim.token, next_fetch_ms=s.next_fetch_ms,
-            delay_ms=s.delay_ms, letter=pack_letter(letter), kind=letter.reason, run=claim.run or str(self.run),
+            delay_ms=s.delay_ms, letter=pack_letter(letter), kind=letter.reason,
             attempt=attempt, seed=claim.run or claim.seed_number, is_unanswered=int(letter.reason in UNANSWERED),
         )  # fmt: skip
         return self._fenced("dead_letter", fence, pack(args))
@@ -349,7 +348,7 @@ class Frontier:
         """For `end`: a claimed URL that must not be fetched; counted by reason."""
         args = RefuseArgs(
             fingerprint=claim.fingerprint, token=claim.token, reason=reason,
-            run=claim.run or str(self.run), seed=claim.run or claim.seed_number, url=claim.url,
+            seed=claim.run or claim.seed_number, url=claim.url,
         )  # fmt: skip
         return self._fenced("refuse", fence, pack(args))
 

@@ -2,8 +2,9 @@
 
 The order of `QUEUE_NUMBERS` is that of the packed record: the codec and the scripts take their positions from here.
 `Keys.of` makes the whole names. Times are ms on the partition's clock unless it says otherwise. Words in capitals
-stand for what varies: QUEUE is the name of a queue, or of a row beside it, `QUEUE|WHY`; RUN is 0 for the crawl itself,
-or the id of a run; BUCKET is a number, or `split` for the values of a bucket that is being split (lua/_buckets.lua).
+stand for what varies: QUEUE is the name of a queue, or of a row beside it, `QUEUE|WHY`; RUN is the id of a run, and
+empty for the crawl itself; BUCKET is a number, or `split` for the values of a bucket that is being split
+(lua/_buckets.lua).
 """
 
 from crawler.frontier.keys import Field, Key

@@ -44,7 +44,6 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     begun_at: float
     queue_by: str
-    run: int
     hash_key: bytes
     scope: ScopeSettings
     ordering: OrderSettings = OrderSettings()
@@ -74,7 +73,7 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fingerprints(self) -> Fingerprints:
-        return Fingerprints(self.hash_key, self.run)
+        return Fingerprints(self.hash_key)
 
     def __repr__(self) -> str:
         """Without the key, because this may be logged."""
@@ -192,7 +191,6 @@ def _record_of(settings: Settings, was: CrawlRecord | None, *, partitions_min: i
         partitions=max(settings.crawl.partitions, 0 if was or is_given else partitions_min),
         begun_at=time.time(),
         queue_by=settings.frontier.queue_by,
-        run=0,
         hash_key=was.hash_key if was else secrets.token_bytes(HASH_KEY_BYTES),
         scope=settings.scope,
         ordering=_ordering_of(settings),

@@ -52,14 +52,11 @@ class SeenUrl(NamedTuple):
 class Restoring:
     """The calls of a rebuild on one crawl. Any session may make them; each may be repeated."""
 
-    def __init__(
-        self, engine: Engine, keys: Keys, *, hash_key: bytes, run: int, files: BlockFiles | None = None
-    ) -> None:
+    def __init__(self, engine: Engine, keys: Keys, *, hash_key: bytes, files: BlockFiles | None = None) -> None:
         self._engine = engine
         self._keys = keys
-        self._run = run
         self._hash_key = hash_key.hex()
-        self._fingerprints = Fingerprints(hash_key, run)
+        self._fingerprints = Fingerprints(hash_key)
         self._files = files or NoFiles()
         self._pending = PendingUrls(engine, keys, files)
         self._spilling = Spilling(engine, keys, default_delay_ms=0)  # no session works; claims check the delay again
@@ -127,7 +124,7 @@ class Restoring:
 
     async def _run_all(self, name: str, by_partition: Mapping[int, Sequence[Any]], *more: str) -> list[Any]:
         calls = [
-            Call(name, (self._keys.meta(partition),), (self._run, pack(items[start : start + RESTORE_MAX]), *more))
+            Call(name, (self._keys.meta(partition),), (pack(items[start : start + RESTORE_MAX]), *more))
             for partition, items in by_partition.items()
             for start in range(0, len(items), RESTORE_MAX)
         ]

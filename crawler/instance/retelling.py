@@ -189,6 +189,4 @@ def _read(path: Path, wanted: Callable[[Told], bool]) -> tuple[list[Told], int]:
 
 
 def _run_of(told: Told) -> str:
-    """The run of a job whose URLs these are; "" for those of the crawl itself, which has a number."""
-    run = AddArgs(*told.args).run
-    return run if isinstance(run, str) else ""
+    return AddArgs(*told.args).run

@@ -195,7 +195,7 @@ class Rebuild:
         roots = set[str]()
         for line in self._seed_lines():
             roots.add(line.root)
-            if line.url and line.run == router.record.run:
+            if line.url:
                 self._report.seeds += 1
                 book.add_seed(router.fingerprints.of(line.url, line.request))
         await self._open(roots - {""})
@@ -206,7 +206,7 @@ class Rebuild:
     async def _add_seeds(self) -> None:
         router = self._d.router
         self._meter.begin("adding seeds", "seed", self._report.seeds)
-        ours = (line for line in self._seed_lines() if line.url and line.run == router.record.run)
+        ours = (line for line in self._seed_lines() if line.url)
         for number, line in enumerate(ours):
             self._meter.reached(number, number)
             if router.verdict(line.url, line.depth).allowed:

@@ -376,7 +376,7 @@ class Replay:
 
     async def _count_unplaced(self, some: Sequence[Orphan]) -> None:
         """Of those that are left, some are committed in a folder that was rebuilt before; the others are told."""
-        states = await self._d.states.of(self._d.router.record.run, self._by_partition(some))
+        states = await self._d.states.of(self._by_partition(some))
         unknown = [orphan.url for orphan in some if states[orphan.fingerprint] is UrlState.UNSEEN]
         self._report.unplaced += len(unknown)
         self._report.unplaced_urls += unknown[: EXAMPLES_MAX - len(self._report.unplaced_urls)]

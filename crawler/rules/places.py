@@ -133,10 +133,9 @@ class Fingerprints:
     names are the operator's, the jitter of retries, and what is learned of traps, which is kept by domain.
     """
 
-    __slots__ = ("_begun", "_hash_key", "_of_runs", "run")
+    __slots__ = ("_begun", "_hash_key", "_of_runs")
 
-    def __init__(self, hash_key: bytes, run: int | str = 0) -> None:
-        self.run = run
+    def __init__(self, hash_key: bytes, run: str = "") -> None:
         self._hash_key = hash_key
         self._begun = blake2b(f"{run}\x00".encode() if run else b"", digest_size=8, salt=hash_key)
         self._of_runs: dict[str, Fingerprints] = {}

@@ -42,7 +42,7 @@ async def explain(crawl: OpenCrawl, url: str, *, given: str = "", run: str = "",
             raise NotMetError(f"run {run[:80]} is not active; 'crawler export --run' prints pages of one that ended")
         router = router.of_run(record)
     candidate = router.candidate(url, depth=0)
-    where = await crawl.inspect.locate(candidate, run=crawl.record.run)
+    where = await crawl.inspect.locate(candidate)
     members = await crawl.members.read()
     owners = (await ring_of(crawl, weights_of(members))).owners
     overrides = await crawl.operator.overrides()

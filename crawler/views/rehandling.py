@@ -155,7 +155,7 @@ def _has_files_here(folder: CrawlFolder, entry: CommitEntry) -> bool:
 
 def _restoring(crawl: OpenCrawl) -> Restoring:
     record = crawl.record
-    return Restoring(crawl.engine, crawl.keys, hash_key=record.hash_key, run=record.run, files=crawl.spill_files)
+    return Restoring(crawl.engine, crawl.keys, hash_key=record.hash_key, files=crawl.spill_files)
 
 
 # --- the pages ---

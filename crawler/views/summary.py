@@ -165,7 +165,7 @@ async def nothing_fetched(
 
 async def _is_any_fetched(crawl: OpenCrawl, seeds: Sequence[Candidate]) -> bool:
     """Is one of them committed? One that redirects is if the page is to which it leads. Stops at the first."""
-    states = await crawl.states.of(crawl.record.run, _by_partition(seeds))
+    states = await crawl.states.of(_by_partition(seeds))
     for seed in seeds:
         if states[seed.fingerprint] in (UrlState.COMMITTED, UrlState.ENDED) and await _is_fetched(crawl, seed.url):
             return True
@@ -179,7 +179,7 @@ async def _is_fetched(crawl: OpenCrawl, url: str) -> bool:
         entry = next((one for one in found if not one.run), None)
         if entry is None:
             partition, fingerprint = crawl.placement.of(url)[2], crawl.frontier.fingerprints.of(url)
-            state = (await crawl.states.of(crawl.record.run, {partition: [fingerprint]}))[fingerprint]
+            state = (await crawl.states.of({partition: [fingerprint]}))[fingerprint]
             is_shared = bool(crawl.settings.frontier.redis)
             return state is UrlState.COMMITTED or (state is UrlState.ENDED and is_shared)
         if entry.status // 100 != 3:

@@ -41,9 +41,7 @@ class FrontierSession:
         self.partitions = partitions
         self.delay_ms = delay_ms
         self.keys = Keys(crawl)
-        self.frontier = Frontier(
-            self.engine, self.keys, session=SESSION, hash_key=HASH_KEY, run=0, default_delay_ms=delay_ms
-        )
+        self.frontier = Frontier(self.engine, self.keys, session=SESSION, hash_key=HASH_KEY, default_delay_ms=delay_ms)
         self.now_ms = 1
         self._epochs: dict[int, int] = {}
         self._serial = 0

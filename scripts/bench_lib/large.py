@@ -110,7 +110,7 @@ async def seen_bytes(crawl: OpenCrawl) -> float:
     sample = random.Random(1).sample(range(crawl.record.partitions), min(8, crawl.record.partitions))
     total = 0
     for partition in sample:
-        async for some in crawl.engine.scan(f"{{main:{partition}}}:s0:*"):
+        async for some in crawl.engine.scan(f"{{main:{partition}}}:s:*"):
             total += sum(await crawl.engine.commands([("MEMORY", "USAGE", key, "SAMPLES", 0) for key in some]))
     return total * crawl.record.partitions / len(sample)
 
@@ -118,7 +118,7 @@ async def seen_bytes(crawl: OpenCrawl) -> float:
 async def add(crawl: OpenCrawl, numbers: range, queued: int, seen: int) -> None:
     waiting, known = defaultdict[int, list[Candidate]](list), list[SeenUrl]()
     fingerprints, restoring = crawl.record.fingerprints, Restoring(
-        crawl.engine, crawl.keys, hash_key=crawl.record.hash_key, run=crawl.record.run
+        crawl.engine, crawl.keys, hash_key=crawl.record.hash_key
     )  # fmt: skip
     rng = random.Random(numbers[0])
     for number in numbers:

@@ -125,7 +125,7 @@ async def ours(url: str, rng: random.Random, urls: int, of: int, request: Reques
         path_bytes += sum(map(len, some))
         await bench.add(domain, some)
     queued, path = (used(client) - before) / urls, path_bytes / urls
-    seen = sum(client.memory_usage(key, samples=0) for key in client.scan_iter("{bench:*}:s0:*", count=10_000)) / urls
+    seen = sum(client.memory_usage(key, samples=0) for key in client.scan_iter("{bench:*}:s:*", count=10_000)) / urls
     lines = [f"queued {queued:6.1f}: path {path:.1f}, seen-set {seen:.1f}, the rest {queued - seen - path:.1f}"]
     if of >= SPILLED_FROM:
         full = used(client)

@@ -24,9 +24,7 @@ def reader_of(
     **scope: Any,
 ) -> LinkReader:
     rules = ScopeSettings(**scope)
-    record = CrawlRecord(
-        layout=1, partitions=16, begun_at=0.0, queue_by="domain", run=0, hash_key=bytes(16), scope=rules
-    )
+    record = CrawlRecord(layout=1, partitions=16, begun_at=0.0, queue_by="domain", hash_key=bytes(16), scope=rules)
     history = ScopeHistory(roots=came or {}, rules=before)
     options = {f"scope.{name}": value for name, value in scope.items()}
     crawl = CrawlRules(record=record, roots=frozenset(roots), history=history)

@@ -234,7 +234,7 @@ async def state(lab: WebLab) -> tuple[Any, ...]:
     """The URLs that are seen and those that are pending with their depths, and what was counted."""
     async with opened(lab.settings()) as found:
         counted, kept = await found.stats.totals(), lab.kept()
-        seen = {m for k, v in kept.items() if b"}:s0:" in k for m in v}
+        seen = {m for k, v in kept.items() if b"}:s:" in k for m in v}
         urls = PendingUrls(found.engine, found.keys)
         pending = {
             (one.url.url, one.url.depth, one.url.redirects, one.url.seed)

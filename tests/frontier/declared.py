@@ -11,7 +11,15 @@ from crawler.frontier.keys import CRAWL_WIDE, Field, Key, Keys
 from crawler.frontier.partition_keys import META, PARTITION, QUEUE_MAP, QUEUE_NUMBERS
 
 # What words in capitals stand for; any text for others.
-VARIES = {"BUCKET": r"(?:\d+|split)", "RUN": r"[^:]+", "N": r"\d+", "BOOST": r"-?\d", "JOB": r"\w+", "FIRST": ".*"}
+VARIES = {
+    "BUCKET": r"(?:\d+|split)",
+    "RUN": r"[^:]*",
+    "NAME": ".*",
+    "N": r"\d+",
+    "BOOST": r"-?\d",
+    "JOB": r"\w+",
+    "FIRST": ".*",
+}
 
 
 @cache

@@ -45,9 +45,7 @@ class Door:
     def __init__(self, url: str, nodes: list[Any], session: str = "ann") -> None:
         self.engine = Engine(url, library(), call_timeout_s=CALL_S)
         self.keys = Keys("t")
-        self.frontier = Frontier(
-            self.engine, self.keys, session=session, hash_key=HASH_KEY, run=0, default_delay_ms=DELAY_MS
-        )
+        self.frontier = Frontier(self.engine, self.keys, session=session, hash_key=HASH_KEY, default_delay_ms=DELAY_MS)
         self.slot_queue = SlotQueue(self.engine, self.keys, default_delay_ms=DELAY_MS)
         self.leases = Leases(self.engine, self.keys, hash_key=HASH_KEY)
         self.session, self.epoch, self.now, self._serial = session, 0, 0, 0

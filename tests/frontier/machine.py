@@ -127,7 +127,6 @@ class FrontierSteps(RuleBasedStateMachine):
                 self._keys,
                 session=s,
                 hash_key=HASH_KEY,
-                run=0,
                 default_delay_ms=DEFAULT_DELAY_MS,
                 is_limited=True,
                 add_budget=INTAKE,

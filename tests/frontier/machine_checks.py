@@ -40,9 +40,9 @@ def check_states(model: PartitionModel, raw: RawPartition) -> None:
     assert set(raw.hash("dead")) == model.in_state(State.DEAD)
     assert {k: v.split()[0] for k, v in raw.hash("l").items()} == model.log
     assert max(model.committed.values(), default=1) == 1
-    assert raw.seen("0") == model.of_run("")
+    assert raw.seen("") == model.of_run("")
     unended = model.in_state(*UNENDED)
-    assert raw.depths("0") == {f: model.urls[f].depth for f in unended & model.of_run("")}
+    assert raw.depths("") == {f: model.urls[f].depth for f in unended & model.of_run("")}
     assert raw.hosts() == {domain: set(hosts) for domain, hosts in model.hosts.items() if hosts}
     noted = {f: f"{u.deaths} {u.died_with}" for f, u in model.urls.items() if u.deaths}
     assert raw.hash("k") == noted
@@ -113,7 +113,7 @@ def check_counters(model: PartitionModel, raw: RawPartition) -> None:
     )
     sets = (name for name in meta if name.startswith(("seen", "buckets", "split")))
     assert raw.numbers("m", *LEASE, *SIZES, *others, *RUN_PARTS, *sets, *OF_USERS) == model.totals_view()
-    assert int(meta.get("seen0", 0)) == len(model.of_run(""))
+    assert int(meta.get("seen", 0)) == len(model.of_run(""))
     for name in model.counts:
         clock = ("next", "delay", "borrower", "borrower_seen", "waiter", "blocks", "domain", "stop", "boost")
         assert raw.numbers(f"w:{name}", *clock, *OF_USERS) == model.queue_view(name)

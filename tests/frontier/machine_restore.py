@@ -68,7 +68,7 @@ class RestoreSteps(FrontierSteps):
         model.withdraw(fingerprint, status=status, body_bytes=100, fetch_ms=7)
 
     def _restoring(self) -> Restoring:
-        return Restoring(self._engine, self._keys, hash_key=HASH_KEY, run=0, files=Disk(self._disk))
+        return Restoring(self._engine, self._keys, hash_key=HASH_KEY, files=Disk(self._disk))
 
     async def _place(self, partition: int, fingerprint: str) -> Found | None:
         pending = [pair async for some in self._restoring().all_pending(partition) for pair in some]

@@ -91,7 +91,7 @@ async def make(side: Side, partitions: int = PARTITIONS, urls: int = URLS) -> Cr
     crawls = Crawls(engine, keys)
     await crawls.create_or_load(load(environment={}, options={"crawl.partitions": partitions}))
     await crawls.add_roots(["any:*", "domain:ä.example"])
-    frontier = Frontier(engine, keys, session="s", hash_key=HASH_KEY, run=0, default_delay_ms=1000)
+    frontier = Frontier(engine, keys, session="s", hash_key=HASH_KEY, default_delay_ms=1000)
     for n in range(urls):
         host = f"h{n % (urls // 4)}.test"
         partition = partition_of(host, partitions)

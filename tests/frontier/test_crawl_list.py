@@ -33,7 +33,7 @@ async def make(engine: Engine, name: str, urls: int = 12) -> None:
     """A crawl with something in most partitions."""
     await Crawls(engine, Keys(name)).create_or_load(settings())
     await Crawls(engine, Keys(name)).add_roots(["any:*"])
-    frontier = Frontier(engine, Keys(name), session="s", hash_key=HASH_KEY, run=0, default_delay_ms=1000)
+    frontier = Frontier(engine, Keys(name), session="s", hash_key=HASH_KEY, default_delay_ms=1000)
     hosts = [f"h{n}.test" for n in range(urls)]
     for host in hosts:
         partition = partition_of(host, PARTITIONS)

@@ -66,9 +66,9 @@ async def add_in_calls(door: Door, urls: Sequence[Candidate], name: str, ask: st
 async def test_fingerprints_of_one_bucket_stay_seen(door: Door) -> None:
     crafted = with_fingerprints(sharing_a_bucket(MEMBERS))
     honest = [found(f"honest/{n}", host="b.test") for n in range(3_000)]
-    assert set(await add_in_calls(door, crafted + honest, "s0")) == {1}
-    assert set(await add_in_calls(door, crafted + honest, "s0")) == {0}
-    states = await BulkLookup(door.engine, door.keys, 1).of(0, {0: [c.fingerprint for c in crafted + honest]})
+    assert set(await add_in_calls(door, crafted + honest, "s")) == {1}
+    assert set(await add_in_calls(door, crafted + honest, "s")) == {0}
+    states = await BulkLookup(door.engine, door.keys, 1).of({0: [c.fingerprint for c in crafted + honest]})
     assert set(states.values()) == {UrlState.ENDED}, "which stands for pending, too"
     tally = await BulkLookup(door.engine, door.keys, 1).tally(0)
     assert tally.seen == tally.seen_counter == MEMBERS + 3_000
@@ -77,17 +77,17 @@ async def test_fingerprints_of_one_bucket_stay_seen(door: Door) -> None:
 async def test_a_bucket_too_large_to_split_at_once_is_split_by_and_by(door: Door) -> None:
     """Its values are found wherever they are at the moment."""
     crafted = with_fingerprints(sharing_a_bucket(MEMBERS))
-    await add_in_calls(door, crafted, "s0")
+    await add_in_calls(door, crafted, "s")
     seen_waiting, n = False, 0
     with door.node as client:
-        while not (seen_waiting and size_of_split(door, "s0", "SCARD") == 0) and n < 20_000:
+        while not (seen_waiting and size_of_split(door, "s", "SCARD") == 0) and n < 20_000:
             await door.add(*(found(f"more/{n + i}", host="b.test") for i in range(100)))
             n += 100
-            seen_waiting = seen_waiting or size_of_split(door, "s0", "SCARD") > 0
+            seen_waiting = seen_waiting or size_of_split(door, "s", "SCARD") > 0
             assert await door.add(crafted[n % MEMBERS], crafted[-1]) == [0, 0]
         assert seen_waiting
         # The honest ones have the load that they are to have.
-        members = [client.scard(key) for key in client.keys(door.keys.of(0, "s0:*"))]
+        members = [client.scard(key) for key in client.keys(door.keys.of(0, "s:*"))]
     assert sum(members) == MEMBERS + n
     assert sorted(members)[-2] < 600
 
@@ -95,13 +95,13 @@ async def test_a_bucket_too_large_to_split_at_once_is_split_by_and_by(door: Door
 async def test_depths_of_one_bucket_stay_known(door: Door) -> None:
     door.frontier.is_limited = True
     crafted = with_fingerprints(sharing_a_bucket(PAIRS), depth=7)
-    assert set(await add_in_calls(door, crafted, "z0", "HLEN")) == {1}
+    assert set(await add_in_calls(door, crafted, "z", "HLEN")) == {1}
     nearer = with_fingerprints(sharing_a_bucket(PAIRS), depth=3)
-    assert set(await add_in_calls(door, nearer, "z0", "HLEN")) == {2}
+    assert set(await add_in_calls(door, nearer, "z", "HLEN")) == {2}
     claims = await door.claim(urls_max=64, per_queue_max=64, ahead_ms=0)
     assert {c.depth for c in claims} <= {3, 7}
     with door.node as client:
-        depths = RawPartition.of(dump(client, "{t:0}*"), door.keys, 0).depths("0")
+        depths = RawPartition.of(dump(client, "{t:0}*"), door.keys, 0).depths("")
     assert depths == {c.fingerprint: 3 for c in crafted}
 
 
@@ -127,7 +127,7 @@ async def test_robots_of_origins_of_one_bucket_stay_known(door: Door) -> None:
 @pytest.mark.slow(ci=True)
 async def test_idle_queues_of_one_bucket_keep_their_records(door: Door) -> None:
     queues = colliding(lambda n: f"q{n}.test", PAIRS, 128)
-    await add_in_calls(door, [found("", host=queue) for queue in queues], "s0")
+    await add_in_calls(door, [found("", host=queue) for queue in queues], "s")
     while claims := await door.claim(urls_max=64):
         await door.frontier.end([door.frontier.refuse(door.fence, claim, "robots") for claim in claims])
     door.now = 200_000
@@ -169,7 +169,7 @@ async def test_hosts_of_a_domain_of_one_bucket_stay_counted(door: Door) -> None:
 @pytest.mark.slow(ci=True)
 async def test_any_number_of_dead_letters_is_put_back(door: Door) -> None:
     urls = with_fingerprints(sharing_a_bucket(PAIRS))
-    await add_in_calls(door, urls, "s0")
+    await add_in_calls(door, urls, "s")
     known = {c.url: c.fingerprint for c in urls}
     while claims := await door.claim(urls_max=64, ahead_ms=10**9, default_delay_ms=0):
         given_up = [replace(claim, fingerprint=known[claim.url]) for claim in claims]
@@ -178,7 +178,7 @@ async def test_any_number_of_dead_letters_is_put_back(door: Door) -> None:
     stored = {one.fingerprint: one async for some in letters.read() for one in some}
     assert set(stored) == set(known.values())
     assert await letters.requeue(stored.values()) == PAIRS
-    assert set(await add_in_calls(door, urls, "s0")) == {0}
+    assert set(await add_in_calls(door, urls, "s")) == {0}
 
 
 def letter_of(claim: Claim) -> DeadLetter:
@@ -194,7 +194,9 @@ async def test_no_call_fails_for_the_number_of_its_values(door: Door) -> None:
     fence = (door.session, door.epoch, 0)
     urls = [found(f"{n}", host=f"q{n}.test" if n % 2 else "a.test") for n in range(MEMBERS)]
     values = [value for url in urls for value in item_of(url)]
-    digits, woken = await run("add", key, 0, 0, pack(values), "hints", "ann", 0, pack((0, 0, 0, 0)), HASH_KEY.hex(), "")
+    digits, woken = await run(
+        "add", key, "", 0, pack(values), "hints", "ann", 0, pack((0, 0, 0, 0)), HASH_KEY.hex(), ""
+    )
     assert digits == b"1" * MEMBERS
     assert woken == MEMBERS // 2 + 1
     claims = await door.claim(urls_max=MEMBERS, per_queue_max=MEMBERS, out_max=MEMBERS, ahead_ms=10**9)
@@ -204,6 +206,6 @@ async def test_no_call_fails_for_the_number_of_its_values(door: Door) -> None:
     assert await run("return_claims", key, *fence, returned) == [b"COMMITTED", len(claims)]
     assert await run("drain_log", key, *fence, b"", *(f"{url.fingerprint}:1" for url in urls)) == [b"COMMITTED", 0]
     done = [RestateItem(f"{n}", f"r{n}.test", f"r{n}.test", "COMMITTED", status_class=2) for n in range(MEMBERS)]
-    assert await run("restate", key, 0, pack(done), HASH_KEY.hex()) == b"1" * MEMBERS
+    assert await run("restate", key, pack(done), HASH_KEY.hex()) == b"1" * MEMBERS
     tally = await BulkLookup(door.engine, door.keys, 1).tally(0)
     assert (tally.pending, tally.added, tally.committed) == (MEMBERS, 2 * MEMBERS, MEMBERS)

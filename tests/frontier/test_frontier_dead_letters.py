@@ -105,7 +105,7 @@ async def test_a_letter_that_cant_be_read_leaves_its_url_where_it_is(door: Door)
     """A script that fails rolls nothing back: it reads before it deletes."""
     await door.add(found(1), found(2, host="b.test"))
     claim, other = sorted(await door.claim(), key=lambda c: c.url)
-    fields = dict.fromkeys(DeadLetterArgs._fields, 0) | {"letter": "no JSON", "attempt": "", "kind": "tls", "run": "0"}
+    fields = dict.fromkeys(DeadLetterArgs._fields, 0) | {"letter": "no JSON", "attempt": "", "kind": "tls"}
     args = pack(DeadLetterArgs(**fields)._replace(fingerprint=claim.fingerprint, token=claim.token))
     with pytest.raises(EngineError, match="invalid token"):
         await door.engine.run("dead_letter", (door.keys.meta(0),), door.session, door.epoch, door.now, args)

@@ -154,7 +154,7 @@ class Walk:
         assert await Purge(self.door.frontier, DeferredUrls(self.door.frontier, 1)).purge(0, QUEUE) == 1
 
     async def restate(self) -> None:
-        restoring = Restoring(self.door.engine, self.door.keys, hash_key=HASH_KEY, run=0)
+        restoring = Restoring(self.door.engine, self.door.keys, hash_key=HASH_KEY)
         if self.to is State.UNSEEN:
             assert await restoring.reopen([self.done()]) == 1
         elif self.to is State.REFUSED:

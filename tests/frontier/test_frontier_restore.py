@@ -19,7 +19,7 @@ SETTLED = Settlement(next_fetch_ms=0)
 
 
 def restoring(door: Door) -> Restoring:
-    return Restoring(door.engine, door.keys, hash_key=HASH_KEY, run=0)
+    return Restoring(door.engine, door.keys, hash_key=HASH_KEY)
 
 
 def done(candidate: Candidate, status: int = 200, items: int = 0) -> DoneUrl:
@@ -199,10 +199,10 @@ async def test_what_the_engine_ended_itself_is_left_as_it_is(door: Door) -> None
 async def test_more_than_a_call_takes_go_out_in_several_and_every_bucket_has_its_part(door: Door) -> None:
     urls = [found(n) for n in range(3 * RESTORE_MAX)]
     assert await restore(door, *map(done, urls)) == (len(urls), 0)
-    states = await BulkLookup(door.engine, door.keys, 1).of(0, {0: [c.fingerprint for c in urls]})
+    states = await BulkLookup(door.engine, door.keys, 1).of({0: [c.fingerprint for c in urls]})
     assert set(states.values()) == {UrlState.ENDED}
     with contextlib.closing(door.node) as client:
-        assert int(client.hget(door.keys.meta(0), "buckets0")) == len(urls) // 200 + 1
+        assert int(client.hget(door.keys.meta(0), "buckets")) == len(urls) // 200 + 1
     counted = await tally(door)
     assert (counted.seen, counted.seen_counter, counted.added, counted.done) == (len(urls),) * 4
 

@@ -310,7 +310,7 @@ async def test_the_items_of_a_run_change_with_those_of_its_pages(door: Door) -> 
     await door.add(found(1, run=ONE))
     (claim,) = await door.claim()
     await door.ack(claim, delay_ms=0)
-    restoring = Restoring(door.engine, door.keys, hash_key=HASH_KEY, run=0)
+    restoring = Restoring(door.engine, door.keys, hash_key=HASH_KEY)
     for _ in range(2):
         await restoring.count_items("a", [(1, 0, "a.test", ONE, 3), (2, 0, "a.test", TWO, 4), (3, 0, "a.test", "", 1)])
     assert ((await counts(door)).items, (await counts(door, TWO)).items) == (3, 0), "a run that is not there stays away"

@@ -161,7 +161,7 @@ async def test_a_dead_letter_is_put_back_for_a_time(door: Door) -> None:
 
 async def test_a_rebuild_makes_one_done_whose_page_is_on_disk(door: Door, tmp_path: Path) -> None:
     await door.add(at("a", 10))
-    restoring = Restoring(door.engine, door.keys, hash_key=HASH_KEY, run=0)
+    restoring = Restoring(door.engine, door.keys, hash_key=HASH_KEY)
     (here,) = [pair async for some in restoring.all_pending(0) for pair in some]
     done = DoneUrl(
         fingerprint=here[0], partition=0, domain="a.test", queue="a.test", status=200, body_bytes=1, fetch_ms=1

@@ -102,7 +102,7 @@ async def run_all_scripts(door: Door) -> set[str]:
     await DeferredUrls(door.frontier, 1).change_queues(0, [QueueChange("h1.test", ChangeKind.STOP, "blocked")])
     await Purge(door.frontier, DeferredUrls(door.frontier, 1)).purge(0, "h1.test")
     await door.engine.run("locate", (door.keys.meta(0),), 0, "1", 1, "q")
-    await BulkLookup(door.engine, door.keys, 1).of(0, {0: [one.fingerprint]})
+    await BulkLookup(door.engine, door.keys, 1).of({0: [one.fingerprint]})
     await Stats(door.engine, door.keys, 1).domains_by_name("", 1)
     await door.frontier.drain_log([(door.fence, await door.frontier.undrained(0))])
     letters = DeadLetters(door.frontier, 1)
@@ -158,7 +158,7 @@ async def spilled(door: Door) -> None:
 
 async def restored(door: Door) -> None:
     done = DoneUrl(fingerprint="77", partition=0, domain="h.test", queue="h.test", status=200, body_bytes=1, fetch_ms=1)
-    restoring = Restoring(door.engine, door.keys, hash_key=HASH_KEY, run=0)
+    restoring = Restoring(door.engine, door.keys, hash_key=HASH_KEY)
     await restoring.hold(1)
     assert await restoring.restore([done]) == 1
     assert await restoring.mark_seen([SeenUrl("78", 0, "h.test", "h.test")], "imported") == 1

@@ -204,7 +204,7 @@ async def test_a_rebuild_takes_committed_urls_out_of_files(door: Door, spill: Sp
     for start in range(0, 1000, 250):
         await door.add(*urls[start : start + 250])
     await spill.all_but_one()
-    restoring = Restoring(door.engine, door.keys, hash_key=HASH_KEY, run=0, files=spill.files)
+    restoring = Restoring(door.engine, door.keys, hash_key=HASH_KEY, files=spill.files)
     gone = {urls[n].fingerprint for n in (0, 400, 401, 999)}
     withdrawn = 0
     async for some in restoring.all_pending(0):

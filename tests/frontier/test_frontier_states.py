@@ -30,7 +30,7 @@ async def end_each_way(door: Door) -> list[str]:
 async def test_each_url_has_the_state_that_its_end_left(door: Door) -> None:
     fingerprints = await end_each_way(door)
     asked = [*fingerprints, "12345"]
-    states = await states_of(door).of(0, {0: asked})
+    states = await states_of(door).of({0: asked})
     wanted = [
         UrlState.COMMITTED, UrlState.DEAD, UrlState.ENDED, UrlState.ENDED, UrlState.ENDED, UrlState.UNSEEN,
     ]  # fmt: skip
@@ -43,7 +43,7 @@ async def test_more_urls_than_a_call_takes_are_asked_in_several_and_found_in_eve
     known = [found(n) for n in range(3 * STATES_MAX)]
     await door.add(*known)
     strangers = [found(f"s{n}").fingerprint for n in range(300)]
-    states = await states_of(door).of(0, {0: [c.fingerprint for c in known] + strangers})
+    states = await states_of(door).of({0: [c.fingerprint for c in known] + strangers})
     assert {states[c.fingerprint] for c in known} == {UrlState.ENDED}
     assert await states_of(door).pending(FINGERPRINTS, 0) == {c.fingerprint for c in known}
     assert {states[fp] for fp in strangers} == {UrlState.UNSEEN}
@@ -63,7 +63,7 @@ async def test_what_vanished_shows_as_a_count_that_is_too_small(door: Door) -> N
     fingerprints = await end_each_way(door)
     with contextlib.closing(door.node) as client:
         assert client.delete(door.keys.of(0, "u"))
-        client.srem(door.keys.of(0, "s0:0"), fingerprints[4])
+        client.srem(door.keys.of(0, "s:0"), fingerprints[4])
     tally = await states_of(door).tally(0)
     assert (tally.added, tally.seen, tally.pending) == (5, 4, 0)
 

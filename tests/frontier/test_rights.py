@@ -110,7 +110,7 @@ async def test_a_script_without_a_right_says_in_one_line_which(server: Server, r
         client.function_flush()
     give(server, f"ACL SETUSER ann -{lost}")
     with pytest.raises(EngineUnfit) as refused:
-        await restricted.run("locate", ("{news:1}:m",), "0", "0" * 32, "1", "a.test")
+        await restricted.run("locate", ("{news:1}:m",), "", "0" * 32, "1", "a.test")
     assert f"'{lost}'" in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -131,7 +131,7 @@ async def test_the_same_rights_are_enough_on_a_cluster(cluster: Cluster) -> None
         assert (await engine.connect()).is_clustered
         assert await missing_rights(engine, "news") == []
         assert all(key.startswith(("{news", "crawler:crawls")) for key in engine._touched)
-        calls = [Call("locate", (f"{{news:{n}}}:m",), ("0", "0" * 32, "1", "a.test")) for n in range(16)]
+        calls = [Call("locate", (f"{{news:{n}}}:m",), ("", "0" * 32, "1", "a.test")) for n in range(16)]
         assert len(await engine.run_all(calls)) == len(calls)
         assert len(await engine.shards()) == 3
         for node in cluster.nodes:

@@ -186,7 +186,7 @@ FORMS = ("127.0.0.1", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::1]"
 def test_an_ipv4_address_has_one_queue_in_all_its_forms(queue_by):
     """Two would have two delays, for one server."""
     record = CrawlRecord(
-        layout=1, partitions=1024, begun_at=1.8e9, queue_by=queue_by, run=0, hash_key=b"", scope=ScopeSettings()
+        layout=1, partitions=1024, begun_at=1.8e9, queue_by=queue_by, hash_key=b"", scope=ScopeSettings()
     )
     placement = Placement(record)
     assert {placement.of(f"http://{form}:{8000 + n}/x") for n, form in enumerate(FORMS)} == {

@@ -27,7 +27,6 @@ RECORD = CrawlRecord(
     partitions=1024,
     begun_at=0.0,
     queue_by="domain",
-    run=0,
     hash_key=bytes(16),
     scope=ScopeSettings(mode="any"),
 )

@@ -61,14 +61,14 @@ class World:
         self.touched += [(run, frozenset(some)) for run, some in partitions.items()]
         return self.ended & partitions.keys()
 
-    def send(self, partition: int, urls: bytes, run: int | str = 0) -> None:
+    def send(self, partition: int, urls: bytes, run: str = "") -> None:
         """As the frontier does."""
         if self.note_told is not None:
             self.note_told([(partition, args_of(urls, run))])
         self.there.add((partition, urls))
 
 
-def args_of(urls: bytes, run: int | str = 0) -> AddArgs:
+def args_of(urls: bytes, run: str = "") -> AddArgs:
     return AddArgs(run, 1000, urls, "hints", "aa11", 0, b"", "key")
 
 

@@ -25,7 +25,6 @@ def record(**order: Any) -> CrawlRecord:
         partitions=64,
         begun_at=0.0,
         queue_by="domain",
-        run=0,
         hash_key=bytes(16),
         scope=scope,
         ordering=OrderSettings(**order),

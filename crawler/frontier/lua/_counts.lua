@@ -1,12 +1,12 @@
 -- Counts by what URLs descend from: a seed, or a run of a job. Store e: number of the seed -> msgpack {added, done, dead}, id of
 -- the run -> msgpack of RunCounts. Collected while a script runs, and written once, at its end. A deferred URL of a seed counts
 -- as neither done nor dead.
--- In scripts, a seed is a number and a run is text; the crawl itself is the run '0'. A URL of a run has '!' and the run's id in
+-- In scripts, a seed is a number and a run is text; the crawl itself is the run ''. A URL of a run has '!' and the run's id in
 -- its stamp, where others have the number of a seed.
 -- closed: zset of runs that were closed -> when (ms on the partition clock; see close_run.lua). Nothing is added to these.
 local ADDED, DONE, DEAD = 1, 2, 3 -- of both
 
-local function is_run(run) return run ~= '0' end
+local function is_run(run) return run ~= '' end
 
 local run_of
 do
@@ -18,8 +18,8 @@ do
   end
 end
 
--- The run by what a script was given as seed; `crawl` for those of the crawl itself.
-local function run_named(seed, crawl) return type(seed) == 'string' and seed or crawl end
+-- The run by what a script was given as seed.
+local function run_named(seed) return type(seed) == 'string' and seed or '' end
 
 local function is_closed(run) return is_run(run) and call('ZSCORE', ctx.prefix .. 'closed', run) ~= false end
 

@@ -10,7 +10,7 @@ if not is_claimed(token, ARGV[FenceArgs.epoch]) then return {'GONE'} end
 local dead = Losses.of_letter(a[DeadLetterArgs.letter], a[DeadLetterArgs.seed]) -- before anything is deleted
 local r = take_claim(token)
 call('HSET', ctx.prefix .. 'dead', fp, a[DeadLetterArgs.letter] .. '\n' .. attempts_with(fp, a[DeadLetterArgs.attempt]))
-forget(a[DeadLetterArgs.run], {fp}, true)
+forget(run_named(a[DeadLetterArgs.seed]), {fp}, true)
 enter(State.DEAD, r, dead)
 count_failure(r, a[DeadLetterArgs.kind], a[DeadLetterArgs.is_unanswered])
 settle(r, a[DeadLetterArgs.next_fetch_ms], a[DeadLetterArgs.delay_ms])

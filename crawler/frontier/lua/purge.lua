@@ -35,7 +35,7 @@ end
 
 for _, a in ipairs(cmsgpack.unpack(ARGV[PurgeArgs.urls])) do
   if take_out(a[PurgeItem.name], a[PurgeItem.block]) then
-    local run = run_named(a[PurgeItem.seed], ARGV[PurgeArgs.run])
+    local run = run_named(a[PurgeItem.seed])
     ended[run], n = ended[run] or {}, n + 1
     table.insert(ended[run], a[PurgeItem.fingerprint])
     enter(State.REFUSED, r, {seed = a[PurgeItem.seed], reason = ARGV[PurgeArgs.reason]})

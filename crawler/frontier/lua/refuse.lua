@@ -8,7 +8,7 @@ local a = cmsgpack.unpack(ARGV[FenceArgs.size + 1])
 local token = a[RefuseArgs.token]
 if not is_claimed(token, ARGV[FenceArgs.epoch]) then return {'GONE'} end
 local r = take_claim(token)
-forget(a[RefuseArgs.run], {a[RefuseArgs.fingerprint]}, true)
+forget(run_named(a[RefuseArgs.seed]), {a[RefuseArgs.fingerprint]}, true)
 enter(State.REFUSED, r, {seed = a[RefuseArgs.seed], reason = a[RefuseArgs.reason], example = a[RefuseArgs.url]})
 settle(r, 0, -1)
 close_call()

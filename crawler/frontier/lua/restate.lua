@@ -6,7 +6,7 @@
 -- KEYS  meta
 -- ARGV  RestateArgs
 -- returns digits: for each URL 1 it was moved, 0 it was not there
-local run, ended
+local ended
 
 -- n: 1, or -1 to take the page back.
 local function book_page(r, item, n)
@@ -78,7 +78,7 @@ local function move(item)
   local fp, seed, place = item[RestateItem.fingerprint], item[RestateItem.seed], item[RestateItem.place]
   local queue, origin = Aside.split(item[RestateItem.row])
   local row = queue and Aside.row_of(queue, origin) or place_named(item[RestateItem.row])
-  local r, of = queue and record_of(queue) or row.parent or row, run_named(seed, run)
+  local r, of = queue and record_of(queue) or row.parent or row, run_named(seed)
   local seen, to = seen_set(of), State[item[RestateItem.to]]
   if item[RestateItem.to] == 'UNSEEN' then
     if not is_seen(seen, fp) then return false end
@@ -103,7 +103,7 @@ end
 
 --@call
 local digits, logged = {}, {}
-run, ended = ARGV[RestateArgs.run], {}
+ended = {}
 keep_hash_key(ARGV[RestateArgs.hash_key])
 for i, item in ipairs(cmsgpack.unpack(ARGV[RestateArgs.urls])) do
   digits[i], logged[i] = move(item) and '1' or '0', item[RestateItem.fingerprint] .. ':1'
