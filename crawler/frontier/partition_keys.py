@@ -9,9 +9,8 @@ empty for the crawl itself; BUCKET is a number, or `split` for the values of a b
 
 from crawler.frontier.keys import Field, Key
 
-ENDS = "the ends of a claim (ack, retry, dead_letter, refuse, defer, return_claims)"
-PUTS = "add, ack, claim, return_claims, defer, admit_hosts, change_queues, requeue_dead"  # URLs into queues
-TAKES = "claim, purge, restate"  # and out
+# What puts URLs into queues or takes them out.
+MOVERS = "add, ack, claim, return_claims, defer, admit_hosts, change_queues, requeue_dead, purge, restate"
 
 QUEUE_NUMBERS = (
     Field("next", "when its next request may start, by what is known: its politeness clock"),
@@ -108,7 +107,7 @@ META = (
         "claim, return_claims, defer, change_queues, spill, unspill, add",
     ),
     # What keys of the partition have.
-    Field("users", "URLs of users that wait in queues: the sum of the key users; absent for none", f"{PUTS}; {TAKES}"),
+    Field("users", "URLs of users that wait in queues: the sum of the key users; absent for none", MOVERS),
     Field("turns", "start tags of users (msgpack): whose turn it is in the partition", "claim"),
     Field("boosts", "the boosts that queues have here, highest first; absent for none", "change_queues"),
     Field("top_min", "the least of the key top while that is full", "ack, restate"),
@@ -142,7 +141,7 @@ PARTITION: tuple[Key, ...] = (
         "z", "hash",
         "fingerprint → depth of URLs that are pending or deferred, only of runs and in a crawl with a limit or a "
         "budget of depth: a shorter path may be found while they wait",
-        "add, ack; removed by the end of the URL", "the same; depths", more="RUN:BUCKET",
+        "add, ack, requeue_dead; removed by the end of the URL", "the same; depths", more="RUN:BUCKET",
     ),
     # URLs that wait.
     Key(
@@ -153,7 +152,7 @@ PARTITION: tuple[Key, ...] = (
         "the queue has URLs that can be handed out; the highest leaves first. In QUEUE the crawl's own, in QUEUE|@USER "
         "those of a user, in QUEUE|!ORIGIN what is set aside (before a user's URL \\x01, the user and a space), in "
         "QUEUE|REASON what is deferred (as depth:N by fingerprint, member `FINGERPRINT SCORE MEMBER`)",
-        f"{PUTS}, restate; {TAKES}, unspill", "claim, recall; pending.py for audits, explain and operators",
+        f"{MOVERS}, unspill", "claim, recall; pending.py for audits, explain and operators",
         more="QUEUE",
     ),
     Key("b:", "sorted set", "a further block of it, at most 128 URLs that are not better than those of the head",
@@ -165,7 +164,7 @@ PARTITION: tuple[Key, ...] = (
         "as q:QUEUE; spill", "the same; spilling.py; pending.py", more="QUEUE",
     ),
     Key("g:", "hash", "letter → origin and origin → letter, for origins that do not follow from the queue's name; at "
-        "most 90", "add, ack", "claim, return_claims; pending.py", more="QUEUE"),
+        "most 90", "add, ack, requeue_dead", "claim, return_claims; pending.py", more="QUEUE"),
     Key(
         "w:", "string",
         "the record of a queue, msgpack: ten numbers and a map; see below. Also of rows QUEUE|REASON and "
@@ -186,14 +185,14 @@ PARTITION: tuple[Key, ...] = (
         "ready", "sorted set",
         "queues without a boost that have URLs and may be claimed from → since or from when they are due (one that was "
         "empty: since it got a URL). A queue that sleeps is in none: its last claim is out, or it is stopped",
-        f"{PUTS}; {TAKES}", "claim; owner.py and domain_lists.py: what is due",
+        MOVERS, "claim; owner.py and domain_lists.py: what is due",
     ),
     Key("ready:", "sorted set", "the same of queues with this boost", "the same", "the same", more="BOOST"),
     Key("ready@", "sorted set", "the same of queues in which a user has URLs; a queue may be in several of these",
         "the same", "the same", more="USER"),
     Key("ready:", "sorted set", "the same with a boost", "the same", "the same", more="BOOST@USER"),
     Key("users", "hash", "user → URLs of theirs that wait in queues; absent where only the crawl itself has any",
-        f"{PUTS}; {TAKES}", "claim; stats.py, domain_lists.py"),
+        MOVERS, "claim; stats.py, domain_lists.py"),
     Key("boosts", "sorted set", "queue → its boost; 0 is not listed. With queues by host also the domain, for hosts "
         "that are found later", "change_queues; add, ack for those", "add, ack; change_queues"),
     Key("at", "sorted set", "`SCORE QUEUE MEMBER` of a scheduled URL → the wall time when it becomes visible",
@@ -242,7 +241,7 @@ PARTITION: tuple[Key, ...] = (
         "`QUEUE|REASON` → how many URLs are deferred: those of a rule or a budget in that row, those of a queue that "
         "is stopped by blocked, pages or bytes in its own blocks. The rows of depth:N and hosts stay in memory, "
         "because their URLs are looked for one by one",
-        f"{PUTS}; {TAKES}", "deferred.py, pending.py, explain; change_queues, for room",
+        MOVERS, "deferred.py, pending.py, explain; change_queues, for room",
     ),
     Key("stops", "hash", "stopped queue → why: paused (its URLs stay pending), blocked, pages, bytes", "change_queues, "
         "claim", "deferred.py, pending.py; budgets that are raised"),
@@ -295,7 +294,7 @@ PARTITION: tuple[Key, ...] = (
         more="BUCKET",
     ),
     Key("j:", "hash", "run → how many of its URLs are in the blocks of a queue: they count as deferred while the queue "
-        "is blocked", f"{PUTS}; {TAKES}", "change_queues", more="QUEUE"),
+        "is blocked", MOVERS, "change_queues", more="QUEUE"),
     Key("closed", "sorted set", "runs that were closed here → when, for ten minutes: nothing is added to them",
         "close_run", "add, ack, restate, requeue_dead"),
     Key("jobs", "hash", "id of a job that has this partition as its home → a mark that changes with each step, and the "
