@@ -158,6 +158,11 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     user: str = ""  # whose job it was found for; "": the crawl itself
     request: Request | None = None  # None: a plain GET
 
+    @property
+    def is_given_sitemap(self) -> bool:
+        """Did people name it as a sitemap, or does such a one name it? What it has for URLs is what they gave."""
+        return self.label == SITEMAP and self.run != ""
+
 
 class FailureKind(enum.StrEnum):
     """Classes of failed fetches, for the retry rules and the statistics."""
@@ -181,6 +186,7 @@ class FailureKind(enum.StrEnum):
     BODY = "body"  # cut off, too slow, or a damaged coding; the last attempt is kept if anything came of it
     HOST_DEAD = "host_dead"  # given up without an attempt: its host has not answered for too long
     PARSE = "parse"  # parser killed or crashed
+    NO_SITEMAP = "no_sitemap"  # what a job names as one: it has another status than 200, or is a page
     HANDLER = "handler"  # the user's own function failed on the page
     HANDLER_RETRY = "handler_retry"  # it asked for another attempt
     INTERNAL = "internal"  # an unexpected error of ours while its content was processed

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from crawler.frontier.codec import pack_request
-from crawler.model import Candidate, CommitEntry, WarcLocation
+from crawler.model import SITEMAP, Candidate, CommitEntry, WarcLocation
 
 BATCH = 1000
 CACHE_KIB = 32 * 1024
@@ -123,10 +123,10 @@ SELECT file, offset, name, max(length) FROM commits JOIN files ON files.id = fil
 WHERE (file, offset) > (?, ?) AND file > 0 AND NOT pruned AND NOT late
 GROUP BY file, offset ORDER BY file, offset LIMIT ?
 """
-_COUNT_RUN_PAGES = """
+_COUNT_RUN_PAGES = f"""
 INSERT INTO run_pages SELECT run, count(DISTINCT fp) FROM commits
-WHERE run <> '' GROUP BY run
-"""
+WHERE run <> '' AND label <> '{SITEMAP}' GROUP BY run
+"""  # noqa: S608 - ours
 _REQUEST = ", ".join(LoggedRequest._fields)
 
 

@@ -362,16 +362,12 @@ class Parts:
         )  # fmt: skip
 
     @cached_property
-    def slot_borrower(self) -> SlotBorrower:
-        return SlotBorrower(self.frontier, self.router.placement.of)
-
-    @cached_property
     def robots(self) -> RobotsCache:
         return RobotsCache(self.frontier, self.settings)
 
     @cached_property
     def reader(self) -> RobotsReader:
-        return RobotsReader(self.robots, self.fetcher, self.slot_borrower)
+        return RobotsReader(self.robots, self.fetcher, SlotBorrower(self.frontier, self.router.placement.of))
 
     @cached_property
     def gate(self) -> RobotsGate:
@@ -456,8 +452,7 @@ class Parts:
     def jobs(self) -> JobRunner:
         store = JobStore(jobs=self.crawl.jobs, runs=self.crawl.runs, engine=self.engine, pause=self.until_over)
         return JobRunner(
-            store, self.frontier, self.router, self.work.held, self.fetcher, self.slot_borrower, self.settings.jobs,
-            is_told=self._told_by_all,
+            store, self.frontier, self.router, self.work.held, self.settings.jobs, is_told=self._told_by_all
         )  # fmt: skip
 
     @cached_property

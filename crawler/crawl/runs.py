@@ -5,28 +5,26 @@ While the crawl has no job, nothing of it reads or writes anything.
 
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from crawler.crawl.seed import BATCH
-from crawler.crawl.sitemap_reader import SitemapReader
 from crawler.crawl.url_input import INVALID_KEPT_MAX, GivenUrl, SeedReport
-from crawler.errors import EngineError, UsageError
+from crawler.errors import EngineError
+from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.owner import Frontier
 from crawler.frontier.runs import Runs
-from crawler.hosts.borrowed_slots import SlotBorrower
 from crawler.jobs.clock_check import ClockCheck
 from crawler.jobs.runs import JobStore, RunWatch, always
 from crawler.jobs.triggers import Triggers
 from crawler.membership.held import HeldPartitions
-from crawler.model import AddOutcome, Candidate
+from crawler.model import SITEMAP, AddOutcome, Candidate, FailureKind, Followed
 from crawler.routing.router import Router
 from crawler.rules.job_plan import Plan
 from crawler.rules.job_runs import RunRecord
-from crawler.rules.order import Signals
 from crawler.runtime.tasks import Loop
 from crawler.runtime.ticks import tick
 from crawler.settings.schema import JobSettings
-from crawler.web.fetcher import Fetcher
+from crawler.terminal.words import failure_text
 
 # Adds the seeds of a run of a job to the frontier, each counted as new, seen, out of scope or invalid.
 #
@@ -46,23 +44,23 @@ class RunSeeder:
 
     async def add_all(self, given: Iterable[GivenUrl]) -> bool:
         """Add in batches; False when the run ended meanwhile. Raises EngineError when the engine does not take them."""
-        batch: list[tuple[str, Signals]] = []
+        batch: list[tuple[str, GivenUrl]] = []
         for one in given:
             url = self.report.canonical(one)
             if url is not None:
-                batch.append((url, one.signals))
+                batch.append((url, one))
             if len(batch) >= BATCH:
                 if not await self._add(batch):
                     return False
                 batch = []
         return await self._add(batch)
 
-    async def _add(self, batch: Sequence[tuple[str, Signals]]) -> bool:
+    async def _add(self, batch: Sequence[tuple[str, GivenUrl]]) -> bool:
         """The partitions and roots of a batch are noted before its URLs are added."""
         if not batch:
             return True
         scope = self._router.scope
-        opened = frozenset(scope.seed_root(url) for url, _ in batch) - scope.roots
+        opened = frozenset(scope.seed_root(url) for url, given in batch if given.label != SITEMAP) - scope.roots
         self._router.scope = scope.with_roots(opened)
         by_partition = self._candidates(batch)
         if not await self._runs.touch(self._run, by_partition, opened):
@@ -77,12 +75,16 @@ class RunSeeder:
             self.report.seen += len(reply.outcomes) - new
         return True
 
-    def _candidates(self, batch: Sequence[tuple[str, Signals]]) -> dict[int, list[Candidate]]:
+    def _candidates(self, batch: Sequence[tuple[str, GivenUrl]]) -> dict[int, list[Candidate]]:
         by_partition: dict[int, list[Candidate]] = {}
-        for url, signals in batch:
+        for url, given in batch:
+            if given.label == SITEMAP:  # it opens nothing, and may be where the job has no pages
+                candidate = self._router.candidate(url, depth=1, followed=Followed(url, SITEMAP))
+                by_partition.setdefault(candidate.partition, []).append(candidate)
+                continue
             verdict = self._router.verdict(url, 0)
             if verdict.allowed:
-                candidate = self._router.candidate(url, depth=0, seed=True, signals=signals)
+                candidate = self._router.candidate(url, depth=0, seed=True, signals=given.signals)
                 by_partition.setdefault(candidate.partition, []).append(candidate)
                 continue
             self.report.out_of_scope += 1
@@ -105,8 +107,6 @@ class JobRunner:
         frontier: Frontier,
         router: Router,
         held: HeldPartitions,
-        fetcher: Fetcher,
-        slot_borrower: SlotBorrower,
         settings: JobSettings,
         is_told: Callable[[], Awaitable[bool]] = always,
     ) -> None:
@@ -114,11 +114,9 @@ class JobRunner:
         self._runs = store.runs
         self._frontier = frontier
         self._router = router
-        self._fetcher = fetcher
-        self._slot_borrower = slot_borrower
         self.clock = ClockCheck(store.engine)
         self.watch = RunWatch(
-            store, held, seed=self._seed, read_sitemap=self._read_sitemap, on_plan=self._stored,
+            store, held, seed=self._seed, why_unread=self._why_unread, on_plan=self._stored,
             clock=self.clock, settings=settings, safe_of=frontier.dependable, is_told=is_told,
         )  # fmt: skip
         self._engine = store.engine
@@ -127,6 +125,7 @@ class JobRunner:
             is_clock_right=lambda: self.clock.is_right, settings=settings, pause=store.pause,
         )  # fmt: skip
         self._jobs = store.jobs
+        self._letters = DeadLetters(frontier, router.record.partitions)
         self.follow = self._triggers.follow
 
     @property
@@ -165,17 +164,18 @@ class JobRunner:
             self.watch.begun(record, plan.job.spec_of(revisions[record.run]))
         self._triggers.look_again(self._jobs.home_of(plan.job.id))
 
-    async def _seed(self, record: RunRecord, urls: Sequence[str]) -> int:
+    async def _seed(self, record: RunRecord, urls: Sequence[str], label: str) -> int:
         seeder = RunSeeder(self._frontier, self._runs, self._router, record)
-        await seeder.add_all([GivenUrl("seed", url) for url in urls])
+        await seeder.add_all([GivenUrl("seed", url, label=label) for url in urls])
         return seeder.report.usable
 
-    async def _read_sitemap(self, url: str) -> AsyncGenerator[Sequence[str], None]:
-        reader = SitemapReader(self._fetcher, self._slot_borrower, is_patient=True)
-        async with contextlib.aclosing(reader.read(url)) as found:  # type: ignore[type-var]
-            async for one in found:
-                yield [entry.loc for entry in one.urls]
-        for oddity in reader.oddities():
-            log.warning("run.sitemap", extra={"sitemap": url, "oddity": oddity})
-        if missing := reader.missing(url):
-            raise UsageError(missing[0] + f" (and {len(missing) - 1:,} more)" * (len(missing) > 1))
+    async def _why_unread(self, record: RunRecord) -> str:
+        """Why the sitemap of a run was given up; "" if it was not. Raises EngineError."""
+        partition = self._router.placement.of(record.sitemap)[2]
+        fingerprint = self._router.fingerprints.of_run(record.run).of(record.sitemap)
+        found = await self._letters.find(partition, fingerprint)
+        if found is None:
+            return ""
+        reason, detail = found.letter.reason, found.letter.detail
+        why = detail if reason == FailureKind.NO_SITEMAP else failure_text(reason, detail)
+        return f"can't read the sitemap {record.sitemap}: {why}"

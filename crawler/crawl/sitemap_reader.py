@@ -1,6 +1,7 @@
-"""Reads sitemaps that people name, on the clock of their host: an index leads to further ones, two levels deep."""
+"""Reads sitemaps that people name to a command, on the clock of their host: an index leads to further ones, two levels
+deep. Those that a robots.txt or a job names are URLs of the crawl.
+"""
 
-import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
@@ -12,7 +13,7 @@ from crawler.content.sitemap import NO_SITEMAP, Sitemap, SitemapUrl, parse_sitem
 from crawler.crawl.url_input import url_of
 from crawler.errors import InvalidUrl, NothingFetchedError, UsageError
 from crawler.hosts.borrowed_slots import COMMAND_PATIENCE_MS, SlotBorrower
-from crawler.model import OURS, REDIRECTS, FetchResult, Response
+from crawler.model import REDIRECTS, FetchResult, Response
 from crawler.rules.challenges import sentence_of
 from crawler.rules.places import registrable_domain
 from crawler.rules.urls import host_of
@@ -23,7 +24,6 @@ DEPTH_MAX = 2  # an index of indexes; the protocol knows one level, sites have t
 SITEMAPS_MAX = 10_000  # of one index, each a request on its host's clock: nearly three hours at one a second
 REDIRECTS_MAX = 5
 COMPLAINTS_MAX = 10
-OWN_WAIT_MS = 1_000  # at least, until what failed of our own is tried again
 BODY_BYTES_MAX = 50 * 1024 * 1024  # the protocol's own limit
 
 
@@ -39,11 +39,9 @@ class SitemapReader:
     it redirects to.
     """
 
-    def __init__(self, fetcher: Fetcher, slot_borrower: SlotBorrower, *, is_patient: bool = False) -> None:
-        """`is_patient`: wait while a proxy, or our own network, does not work."""
+    def __init__(self, fetcher: Fetcher, slot_borrower: SlotBorrower) -> None:
         self._fetcher = fetcher
         self._slot_borrower = slot_borrower
-        self._is_patient = is_patient
         self.foreign = 0
         self._left_out = 0  # sitemaps beyond SITEMAPS_MAX
         self._missing: list[str] = []
@@ -138,14 +136,10 @@ class SitemapReader:
             )
 
     async def _polite(self, url: str) -> FetchResult:
-        while True:
-            async with self._slot_borrower.borrow(url, patience_ms=COMMAND_PATIENCE_MS) as granted:
-                if not granted:
-                    raise NothingFetchedError(f"no turn at {host_of(url)} within 30 s: its domain is busy, try again")
-                result = await self._fetcher.fetch(url, body_bytes_max=BODY_BYTES_MAX)
-            if not self._is_patient or result.failure is None or result.failure.kind not in OURS:
-                return result
-            await asyncio.sleep(max(self._fetcher.own_wait_ms(url), OWN_WAIT_MS) / 1000)
+        async with self._slot_borrower.borrow(url, patience_ms=COMMAND_PATIENCE_MS) as granted:
+            if not granted:
+                raise NothingFetchedError(f"no turn at {host_of(url)} within 30 s: its domain is busy, try again")
+            return await self._fetcher.fetch(url, body_bytes_max=BODY_BYTES_MAX)
 
 
 def _first(lines: Sequence[str]) -> list[str]:

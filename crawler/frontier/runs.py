@@ -88,6 +88,10 @@ class Runs:
         replies = await self._engine.run_all(calls)
         return {run for run, (answer,) in zip(partitions, replies, strict=True) if bytes(answer) == b"ENDED"}
 
+    async def keeps(self, run: str) -> bool:
+        """Is what was noted of a run kept whenever others keep later changes?"""
+        return bool(await self._engine.dependable([self._keys.meta(self.home(run))]))
+
     async def touched(self, run: str) -> frozenset[int]:
         """The partitions that have, or had, URLs of the run."""
         return frozenset(int(p) for p in await self._engine.command("SMEMBERS", self._of(run, "touched")))

@@ -31,6 +31,7 @@ DEAD, REFUSED, DEFERRED, LOST = "dead:", "refused:", "deferred:", "lost:"
 ITEMS_INVALID = "items_invalid"
 HANDLED = "handled:"  # and the name of the handler that took a committed page
 UNCHANGED = "unchanged"
+NAMED = "named"  # URLs of pages that the sitemaps of runs have
 # Of LOST; behind the first one follows a value of WARC-Truncated.
 CUT_BODY, LINKS, NOT_DECODED, OF_SITEMAP = "body:", "links", "decode_error", "sitemap"
 SEED_LED_AWAY, SCRIPTED = "seed_redirect", "scripts"

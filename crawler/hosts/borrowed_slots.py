@@ -1,4 +1,4 @@
-"""Request slots borrowed on queues of other owners: for a robots.txt that redirects to another domain, for sitemaps.
+"""Request slots borrowed on queues of other owners: for a robots.txt that redirects to another domain, for commands.
 
 A borrower leaves a mark that the owner sees. Only the owner writes the partition's clock.
 """

@@ -15,12 +15,13 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.engine.client import Engine
-from crawler.errors import CrawlerError, EngineError
+from crawler.errors import EngineError
 from crawler.frontier.jobs import Changed, Jobs, StoredJob
 from crawler.frontier.owner import Fence
 from crawler.frontier.runs import Runs
 from crawler.jobs.clock_check import ClockCheck
 from crawler.membership.held import HeldPartitions
+from crawler.model import SITEMAP
 from crawler.rules.finish import RunPass, is_run_finished
 from crawler.rules.job_plan import DEFAULTS, Plan, RunResult, ended, undecided
 from crawler.rules.job_runs import ENDED, URLS, RunCounts, RunRecord, job_of, reached, total_of, with_limits
@@ -39,8 +40,7 @@ AT_ONCE = 256  # runs that one look, and one call behind it, is about
 LOOK_S = (0.1, 5.0)  # between looks at a run: a tenth of its age, within these bounds
 LIMITED_S = 0.25  # at most, for a run that may reach a limit
 
-Seed = Callable[[RunRecord, Sequence[str]], Awaitable[int]]  # adds seeds; how many were valid
-ReadSitemap = Callable[[str], AsyncGenerator[Sequence[str], None]]
+Seed = Callable[[RunRecord, Sequence[str], str], Awaitable[int]]  # adds seeds with a label; how many were valid
 
 
 class ActiveRun(msgspec.Struct, kw_only=True):
@@ -52,7 +52,8 @@ class ActiveRun(msgspec.Struct, kw_only=True):
     known_ms: int
     spec: JobSpec | None  # of its job; None: to be read
     started_at: float = 0.0
-    failure: str = ""  # why it could not start
+    seeds: int = 0  # valid ones, without those of its sitemap
+    failure: str = ""  # why its sitemap was not read
     last: RunPass | None = None
 
 
@@ -84,7 +85,7 @@ class RunWatch:
         held: HeldPartitions,
         *,
         seed: Seed,
-        read_sitemap: ReadSitemap,
+        why_unread: Callable[[RunRecord], Awaitable[str]],
         on_plan: Callable[[Plan], None],
         clock: ClockCheck,
         settings: JobSettings = DEFAULTS,
@@ -92,9 +93,10 @@ class RunWatch:
         is_told: Callable[[], Awaitable[bool]] = always,
     ) -> None:
         """`on_plan`: called with what was stored here: it may start further runs. While `clock` is wrong, runs end, and
-        nothing is decided. On a cluster, `safe_of` tells in which of these partitions a failover keeps what is stored:
-        the record of a run before its seeds are added elsewhere, its pages before its end, and that before others
-        forget the run. `is_told`: has each shard what was sent there? Both raise EngineError.
+        nothing is decided. `why_unread`: why the sitemap of a run was given up, "" if it was not. On a cluster,
+        `safe_of` tells in which of these partitions a failover keeps what is stored: the record of a run before its
+        seeds are added elsewhere, its pages before its end, and that before others forget the run. `is_told`: has each
+        shard what was sent there? These raise EngineError.
         """
         self._safe_of = safe_of
         self._is_told = is_told
@@ -104,7 +106,7 @@ class RunWatch:
         self._engine = store.engine
         self._held = held
         self._seed = seed
-        self._read_sitemap = read_sitemap
+        self._why_unread = why_unread
         self._on_plan = on_plan
         self._clock = clock
         self._settings = settings
@@ -183,24 +185,17 @@ class RunWatch:
             self._ended(one)  # its job was removed
             return
         started_at, valid = self._clock.engine_s(), 0
-        one.failure = ""
-        try:
-            async with contextlib.aclosing(self._seeds(job_of(run), spec)) as blocks:
-                async for urls in blocks:
-                    await self._gate()
-                    if not self._is_ours(one):
-                        return
-                    valid += await self._seed(one.record, urls)
-                    await self._read_again([one])
-                    if one.record.stopped == ENDED:
-                        break
-        except EngineError:
-            raise
-        except CrawlerError as error:
-            one.failure = str(error)
-        if not valid and not one.failure:
-            one.failure = "no valid seed URL"
-        one.started_at = started_at
+        async with contextlib.aclosing(self._seeds(job_of(run), spec)) as blocks:
+            async for urls, label in blocks:
+                await self._gate()
+                if not self._is_ours(one):
+                    return
+                found = await self._seed(one.record, urls, label)
+                valid += 0 if label else found
+                await self._read_again([one])
+                if one.record.stopped == ENDED:
+                    break
+        one.seeds, one.started_at = valid, started_at
         self._look_later(one)
 
     async def _spec_of(self, run: str) -> JobSpec | None:
@@ -208,16 +203,15 @@ class RunWatch:
         rows = () if stored is None else stored.job.active
         return next((stored.job.spec_of(row.revision) for row in rows if stored and row.run == run), None)
 
-    async def _seeds(self, job: str, spec: JobSpec) -> AsyncGenerator[Sequence[str], None]:
+    async def _seeds(self, job: str, spec: JobSpec) -> AsyncGenerator[tuple[Sequence[str], str], None]:
+        """Some at a time, with their label."""
+        if spec.sitemap:
+            yield (spec.sitemap,), SITEMAP
         if spec.seeds:
-            yield spec.seeds
+            yield spec.seeds, ""
         if spec.seeds_key:
             async for kept in self._jobs.seeds(job, spec.seeds_key):
-                yield kept
-        if spec.sitemap:
-            async with contextlib.aclosing(self._read_sitemap(spec.sitemap)) as found:
-                async for listed in found:
-                    yield listed
+                yield kept, ""
 
     # Their ends.
 
@@ -262,6 +256,9 @@ class RunWatch:
                     await self._stop_at_limit(one, total_of(counts.values()))
             ending = await self._kept(ending)
             await self._read_again(ending)
+            for one in ending:
+                if one.record.sitemap and _counts(one).dead:
+                    one.failure = await self._why_unread(one.record)
             while ending:
                 ending = await self._end(ending)
         finally:
@@ -371,27 +368,34 @@ def _knows(stored: StoredJob, run: str) -> bool:
     return any(row.run == run for row in stored.job.active)
 
 
+def _counts(one: ActiveRun) -> RunCounts:
+    assert one.last is not None
+    return total_of(one.last.counts.values())
+
+
 def _result(one: ActiveRun) -> RunResult:
     """What became of a run. It has failed if no page came without an error, and something went wrong. That URLs are
     refused beyond its limit is not wrong.
     """
-    assert one.last is not None
-    counts = total_of(one.last.counts.values())
+    counts = _counts(one)
     good, errors = counts.s2 + counts.s3, counts.s4 + counts.s5 + counts.dead
     spec, reason = one.record.spec, one.failure
     limit = one.record.stopped or (URLS if 0 < spec.urls <= counts.added else "")  # links may be left out before a look
     wrong = errors + (0 if limit else counts.refused) + counts.deferred
+    is_stopped = limit == ENDED
+    has_started = is_stopped or bool(one.seeds or counts.named or counts.pages)
     if not reason and not good and wrong:
         what = ((counts.dead, "{:,} failed"), (counts.refused, "{:,} refused"), (counts.deferred, "{:,} deferred"))
         pages = counts.s4 + counts.s5
         parts = [*([counted(pages, "error page")] if pages else []), *(text.format(n) for n, text in what if n)]
         reason = f"no usable page: {', '.join(parts)}"
+    elif not has_started and not reason:
+        reason = "no valid seed URL"
     elif limit:
         reason = f"limit of {limit}"
-    is_stopped = limit == ENDED
     return RunResult(
-        run=one.record.run, is_success=is_stopped or bool(good) or not (wrong or one.failure), limit=limit,
-        has_started=is_stopped or counts.added > 0,
+        run=one.record.run, is_success=is_stopped or bool(good) or not (wrong or one.failure or not has_started),
+        limit=limit, has_started=has_started,
         started_at=one.started_at, pages=counts.pages, errors=errors, bytes=counts.bytes,
         unchanged=counts.unchanged, reason="" if is_stopped else reason,
     )  # fmt: skip

@@ -119,7 +119,7 @@ class PageBook:
 
     def add_to_run(self, entry: CommitEntry) -> None:
         """Count a page of a run of a job; the same one again changes nothing."""
-        name = name_of(entry.run)
+        name = None if entry.is_sitemap else name_of(entry.run)
         if name and self._db.execute("INSERT OR IGNORE INTO run_pages VALUES (?)", (int(entry.fingerprint),)).rowcount:
             at = entry.fetched_at
             row = (entry.run, name.job, name.nominal, 1, entry.status >= 400, entry.body_bytes, at, at)

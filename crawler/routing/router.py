@@ -13,7 +13,7 @@ from crawler.frontier.record import CrawlRecord
 from crawler.model import SITEMAP, SITEMAP_DEPTH_MAX, Candidate, Claim, Followed, RefusalReason, Request
 from crawler.routing.recent_urls import RecentUrls
 from crawler.routing.traps_learned import deferral_reason
-from crawler.rules.job_runs import RunRecord, RunSpec
+from crawler.rules.job_runs import URLS, RunRecord, RunSpec
 from crawler.rules.order import NO_SIGNALS, Ordering, Signals
 from crawler.rules.remaining import is_within
 from crawler.rules.requests import redirected
@@ -148,6 +148,8 @@ class Router:
         `followed`: what its handler gave to some links, and requests that no link leads to. `learned`: trap state of
         the page's domain. `digest`: that of its body ("" for none). See rules/traps.
         """
+        if claim.is_given_sitemap:
+            return self._given(claim, links, refused, followed)
         urls_max = self._run.spec.urls
         others = [one for one in followed if not one.is_plain] if followed else ()
         if self._run.stopped:
@@ -186,6 +188,29 @@ class Router:
         if 0 < urls_max < len(found):
             refused[RefusalReason.RUN_URLS] += len(found) - urls_max
             del found[urls_max:]
+        return found
+
+    def _given(
+        self, claim: Claim, urls: Collection[str], refused: Counter[str], followed: Sequence[Followed]
+    ) -> list[Candidate]:
+        """What a run's sitemap names: sitemaps, and seeds of the run if they are of its domain, which each open the
+        scope, and are added beyond its limit of URLs.
+        """
+        own, found = {self.placement.of(url)[0] for url in (claim.url, self._run.sitemap) if url}, []
+        if self._run.stopped not in ("", URLS):
+            refused[RefusalReason.RUN_URLS] += len(urls)
+            return []
+        sitemaps, found_at = {one.url: one for one in followed if one.label == SITEMAP}, wall_s()
+        for url in urls:
+            link = sitemaps.get(url)
+            depth = 0 if link is None else claim.depth + 1
+            one = self.candidate(url, depth=depth, seed=link is None, followed=link or NOT_FOLLOWED, found_at=found_at)
+            if one.domain not in own or (link is None and not self.scope.admits(url)):
+                refused[RefusalReason.SCOPE] += 1
+            elif link is not None and depth > SITEMAP_DEPTH_MAX:
+                refused[RefusalReason.DEPTH] += 1
+            else:
+                found.append(one)
         return found
 
     def _is_too_deep(self, url: str, depth: int) -> bool:
@@ -231,9 +256,12 @@ class Router:
         self, claim: Claim, target: str, status: int, refused: Counter[str], learned: TrapState = NOTHING_LEARNED
     ) -> Candidate | None:
         """The candidate for the target of a redirect with this status: same depth, one redirect more."""
-        verdict = self.verdict(target, claim.depth, claim.redirects + 1)
-        if not verdict.allowed:
-            refused[verdict.refusal or RefusalReason.SCOPE] += 1
+        if claim.is_given_sitemap:  # wherever it is
+            refusal = RefusalReason.REDIRECTS if claim.redirects >= self.scope.redirects_max else None
+        else:
+            refusal = self.verdict(target, claim.depth, claim.redirects + 1).refusal
+        if refusal:
+            refused[refusal] += 1
             return None
         hops, seed, number = claim.redirects + 1, claim.seed, claim.seed_number
         request = redirected(claim.request, status, claim.url, target)
@@ -241,7 +269,7 @@ class Router:
         found = self.candidate(
             target, depth=claim.depth, redirects=hops, seed=seed, seed_number=number, followed=followed
         )
-        return found if claim.seed else self._judged(claim, found, learned, "")
+        return found if claim.seed or claim.is_given_sitemap else self._judged(claim, found, learned, "")
 
 
 def with_sitemaps(

@@ -7,7 +7,7 @@ of an ended run are dropped when their partitions are touched, or by the partiti
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -17,12 +17,13 @@ from crawler.routing.router import Router
 from crawler.routing.traps_learned import TrapMemory
 from crawler.rules.job_runs import URLS, RunRecord, with_limits
 from crawler.rules.scope import ScopeRules
-from crawler.runtime.clocks import monotonic_ms
+from crawler.runtime.clocks import ENGINE_PAUSE_S, monotonic_ms
 from crawler.settings.schema import JobSettings
 
 RUNS_MAX = 4096  # known at a time; the one that was read longest ago is forgotten
 IDLE_MS = 600_000  # and those that were not read for so long: most have ended
 ROUTERS_MAX = 128  # at a time, with their recent URLs: some 100 KB each, 1 MB at most for URLs of usual length
+ROOTS_AT_ONCE = 1000  # noted by a call
 FRESH_MS = 1000
 LIMITED_MS = 100  # the same for a run that may reach a limit: it may exceed it by what is fetched in this time
 ENDED = "run_ended"
@@ -136,7 +137,8 @@ class RunBook:
             return ENDED
         if record.stopped and record.stopped != URLS:
             return f"run_{record.stopped}"
-        return "run_depth" if 0 <= record.spec.depth < claim.depth else ""
+        is_too_deep = 0 <= record.spec.depth < claim.depth and not claim.is_given_sitemap
+        return "run_depth" if is_too_deep else ""
 
     def excludes(self, url: str) -> bool:
         """Does the crawl's `exclude`, which holds for its runs as well, match a URL that waits?"""
@@ -201,9 +203,14 @@ class RunBook:
             known.record = None
             self._routers.pop(run, None)
 
-    async def open(self, run: str, root: str) -> None:
-        """Note a root of its scope in the engine, which a redirect of one of its seeds opens. Raises EngineError."""
-        await self._runs.touch(run, (), (root,))
+    async def open(self, run: str, roots: Sequence[str]) -> None:
+        """Note roots of its scope in the engine, which its sitemaps, or redirects of its seeds, open. What is added
+        next, elsewhere, needs them. Raises EngineError.
+        """
+        for at in range(0, len(roots), ROOTS_AT_ONCE):
+            await self._runs.touch(run, (), roots[at : at + ROOTS_AT_ONCE])
+        while not await self._runs.keeps(run):  # noqa: ASYNC110 - there is no event
+            await asyncio.sleep(ENGINE_PAUSE_S)
         await self.learn_again(run)
 
     def forget(self) -> None:

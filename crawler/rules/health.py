@@ -16,6 +16,7 @@ PERMANENT = frozenset(
         FailureKind.PORT_REFUSED,
         FailureKind.HEADERS_TOO_LARGE,
         FailureKind.PARSE,
+        FailureKind.NO_SITEMAP,
         FailureKind.INTERNAL,
         FailureKind.OUTCOME_UNKNOWN,
         FailureKind.REDIRECT_WITH_BODY,

@@ -418,7 +418,7 @@ class _Draft:
         self._starts.append(
             RunRecord(
                 run=run, user=self._job.user, name=self._job.name, nominal=row.nominal, started_at=self._now_s,
-                spec=spec.run,
+                spec=spec.run, sitemap=spec.sitemap,
             )
         )  # fmt: skip
 

@@ -49,6 +49,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     nominal: int
     started_at: float
     spec: RunSpec
+    sitemap: str = ""  # whose URLs are seeds of the run
     roots: tuple[str, ...] = ()  # of its scope: those of its seeds
     stopped: str = ""  # which limit was reached: "pages" or "bytes", nothing more is fetched; URLS, ENDED; "": none
 
@@ -76,6 +77,7 @@ class RunCounts(NamedTuple):
     retries: int = 0
     items: int = 0
     unchanged: int = 0  # pages that were not sent again, because they are as an earlier run archived them
+    named: int = 0  # URLs of pages that its sitemaps have
 
     @property
     def pages(self) -> int:

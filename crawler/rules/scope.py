@@ -117,7 +117,7 @@ class ScopeRules:
         if not target:
             is_seed_root = self._is_undecided(seed) and not self._in_wide_roots(seed)
             return SeedAnswer(self.root_of(seed)) if is_seed_root else _NOTHING
-        if self._in_wide_roots(target) or self._pages.get(target) == "" or not self._passes_filters(target):
+        if self._in_wide_roots(target) or self._pages.get(target) == "" or not self.admits(target):
             return _NOTHING
         if self.redirected_seeds == "follow":
             return SeedAnswer(self.root_of(target))
@@ -203,13 +203,14 @@ class ScopeRules:
 
     def allows(self, url: str) -> bool:
         """Is the canonical `url` within roots and filters? The hot path: depth and redirects are not checked."""
-        return self._passes_filters(url) and self._in_roots(url)
+        return self.admits(url) and self._in_roots(url)
 
     def excludes(self, url: str) -> bool:
         """Does an expression of `exclude` match a canonical URL? Then it is not fetched, also if it waits already."""
         return bool(self.exclude) and bool(found_in_url(self.exclude, url))
 
-    def _passes_filters(self, url: str) -> bool:
+    def admits(self, url: str) -> bool:
+        """Do the filters let it in? A seed, which opens the scope for itself, needs no more."""
         if self.excludes(url):
             return False
         return not self.include or bool(found_in_url(self.include, url))

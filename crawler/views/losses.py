@@ -78,6 +78,7 @@ _GIVEN_UP: Mapping[str, str] = {
     FailureKind.BODY: f"nothing of the body could be decoded; 'crawler dead show URL' has the detail, {_TRIES}",
     FailureKind.HOST_DEAD: f"given up unrequested: the host had not answered for hosts.give_up_s; {_TRIES}",
     FailureKind.PARSE: "the page took too much time or memory to parse; 'crawler dead show URL' has the detail",
+    FailureKind.NO_SITEMAP: "a job, or its sitemap, names it as one, which it is not; 'crawler dead show URL' has why",
     FailureKind.HANDLER: f"your handler failed; 'crawler dead show URL' has the traceback, {_TRIES}",
     FailureKind.HANDLER_RETRY: f"your handler asked for another attempt each time (page.retry); {_TRIES}",
     FailureKind.OUTCOME_UNKNOWN: "a POST or the like, of which nobody knows whether the server took it: it is not sent "

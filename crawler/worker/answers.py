@@ -4,6 +4,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from crawler.content.sitemap import NO_SITEMAP
 from crawler.frontier.deferred import ALLOW_PRIVATE
 from crawler.frontier.owner import Settlement
 from crawler.handlers.page_run import NOTHING_HANDLED, Handled, HandlerError
@@ -147,6 +148,8 @@ class Answers:
             failed = policy.failed(claim, FailureKind.HANDLER, str(error), settled)
             again = -1 if is_once(claim) else failed.retry_in_ms
             return replace(failed, trace=error.trace, retry_in_ms=again)
+        if claim.is_given_sitemap and (why := _why_no_sitemap(response, page)):
+            return policy.failed(claim, FailureKind.NO_SITEMAP, why, settled)
         if handled.retry_s is None:
             return page, handled
         failed = policy.failed(claim, FailureKind.HANDLER_RETRY, "", settled)
@@ -169,6 +172,17 @@ class Answers:
         page, handled = await self._means.handling.handle(claim, response, page, tree, mark, guarded=guarded)
         reached("page.handled", claim.url)
         return page, handled
+
+
+def _why_no_sitemap(response: Response, page: ParsedPage) -> str:
+    """Why nothing was read of what people named as a sitemap; "" if it is one, or leads to one."""
+    if response.status in REDIRECTS:
+        return ""
+    if response.status != 200:
+        return f"status {response.status}"
+    if page.nofollow:
+        return "its X-Robots-Tag forbids to follow its URLs"
+    return page.flaw if page.flaw == NO_SITEMAP else ""
 
 
 def attempt_failed(page_request: PageRequest, failed: Failed) -> Deliver:

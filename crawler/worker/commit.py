@@ -39,6 +39,7 @@ from crawler.frontier.stats import (
     ITEMS_INVALID,
     LINKS,
     LOST,
+    NAMED,
     OF_SITEMAP,
     SCRIPTED,
     SEED_LED_AWAY,
@@ -579,6 +580,7 @@ def _counts(outcome: Committable) -> dict[str, int]:
     found = {"items": len(outcome.handled.items), ITEMS_INVALID: outcome.handled.invalid_count}
     found[f"{HANDLED}{outcome.handled.handler}"] = int(bool(outcome.handled.handler))
     found[UNCHANGED] = int(outcome.original is not None)
+    found[NAMED] = outcome.named
     found |= {f"{LOST}{reason}": n for reason, n in lost.items()}
     return {name: n for name, n in found.items() if n}
 

@@ -30,6 +30,7 @@ class Committable(msgspec.Struct, kw_only=True):
     original: Original | None = None  # the archived page that `response` says is unchanged
     finished_at: float = 0.0
     digest: str = ""  # of the payload, once it is archived
+    named: int = 0  # URLs of pages that it has as a sitemap of a run
     leads_away: bool = False  # a seed that redirects to another site, of which only the page is fetched
     scope_version: int = 0  # that its links were judged by
     refused: Counter[str] = msgspec.field(default_factory=Counter)

@@ -214,6 +214,8 @@ class RouteStage:
                 await self._know(outcome.claim.run)
             candidates = self._content.attempt(outcome, self._candidates, outcome) if outcome.error is None else None
             if candidates is not None:
+                if outcome.claim.is_given_sitemap:
+                    await self._open_for_seeds(outcome, candidates)
                 queue = outcome.claim.queue
                 own = [candidate for candidate in candidates if candidate.queue == queue]
                 others = [candidate for candidate in candidates if candidate.queue != queue]
@@ -329,7 +331,17 @@ class RouteStage:
                 await until_answered(partial(self._runs.learn_again, claim.run))
                 await self._know(claim.run)
             if claim.seed and (root := self._opened_by(outcome)):
-                await until_answered(partial(self._runs.open, claim.run, root))
+                await until_answered(partial(self._runs.open, claim.run, (root,)))
+
+    async def _open_for_seeds(self, outcome: Committable, candidates: Sequence[Candidate]) -> None:
+        """Each page that a run's sitemap names opens the scope, as the other seeds of the run do."""
+        if roots := self._content.attempt(outcome, self._roots_of_seeds, outcome, candidates):
+            await until_answered(partial(self._runs.open, outcome.claim.run, roots))
+
+    def _roots_of_seeds(self, outcome: Committable, candidates: Sequence[Candidate]) -> list[str]:
+        seeds, router = [one.url for one in candidates if one.seed], self._runs.router_of(outcome.claim.run)
+        outcome.named = len(seeds)
+        return [] if router is None else sorted({*map(router.scope.seed_root, seeds)} - router.scope.roots)
 
     async def _know(self, run: str) -> None:
         """It is known then, until something else is awaited: an engine that restarts has all runs forgotten."""

@@ -13,7 +13,6 @@ import pytest
 from crawler.crawl import sitemap_reader
 from crawler.crawl.sitemap_reader import SitemapReader
 from crawler.errors import NothingFetchedError
-from crawler.model import Failure, FailureKind, FetchResult
 from tests.hostile.crawled import NOT_FOUND, ok
 from tests.support.hostile_server import Close, HostileServer, Repeat, Step
 from tests.support.patience import PATIENCE_S
@@ -189,38 +188,3 @@ ROWS: dict[str, Callable[[], Awaitable[None]]] = {
 async def test_row(row: str) -> None:
     async with asyncio.timeout(PATIENCE_S):
         await ROWS[row]()
-
-
-class Failing:
-    """A fetcher for which something of our own fails some times."""
-
-    def __init__(self, inner: Any, kind: FailureKind, times: int) -> None:
-        self._inner, self._failure, self.times = inner, Failure(kind=kind, detail="gone"), times
-
-    async def fetch(self, url: str, **options: Any) -> FetchResult:
-        self.times -= 1
-        if self.times >= 0:
-            return FetchResult(url=url, failure=self._failure)
-        found: FetchResult = await self._inner.fetch(url, **options)
-        return found
-
-    def own_wait_ms(self, url: str) -> int:
-        return 1
-
-
-@pytest.mark.parametrize("kind", [FailureKind.NETWORK, FailureKind.PROXY])
-async def test_a_job_waits_for_its_sitemap_while_nothing_of_ours_works_and_a_command_does_not(
-    kind: FailureKind, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sitemap_reader, "OWN_WAIT_MS", 1)
-    answer, granted = ok(urlset("/a"), "application/xml"), Granted()
-    async with HostileServer(answer) as server, fetching() as fetcher:
-        for is_patient in (True, False):
-            failing: Any = Failing(fetcher, kind, times=3)
-            reader = SitemapReader(failing, granted, is_patient=is_patient)  # type: ignore[arg-type]
-            found = reader.read(f"{server.url}map.xml")
-            if is_patient:
-                assert [len(one.urls) async for one in found] == [1]
-            else:
-                with pytest.raises(NothingFetchedError, match="gone"):
-                    await anext(found)

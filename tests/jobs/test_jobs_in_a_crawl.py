@@ -369,10 +369,10 @@ async def test_a_run_that_is_ended_while_its_seeds_are_added_ends_without_them(
 ) -> None:
     begun, told, blocks = asyncio.Event(), asyncio.Event(), list[int]()
 
-    async def seeds(self: RunWatch, job: str, spec: Any) -> AsyncGenerator[Sequence[str], None]:
+    async def seeds(self: RunWatch, job: str, spec: Any) -> AsyncGenerator[tuple[Sequence[str], str], None]:
         for n in range(5):
             blocks.append(n)
-            yield [lab.url("d0.test", f"/{n}")]
+            yield [lab.url("d0.test", f"/{n}")], ""
             begun.set()
             await told.wait()
 

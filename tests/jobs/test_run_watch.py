@@ -103,14 +103,14 @@ class Lab:
         self.safe = {0}
         monkeypatch.setattr(run_watch, "monotonic_ms", lambda: self.now_ms)
 
-        async def seed(record: RunRecord, urls: Sequence[str]) -> int:
+        async def seed(record: RunRecord, urls: Sequence[str], label: str) -> int:
             return 1
 
         self.watch = RunWatch(
             JobStore(
                 jobs=cast("Jobs", self.stored), runs=cast("Runs", self.stored), engine=cast("Engine", self.stored)
             ),
-            cast("HeldPartitions", self.stored), seed=seed, read_sitemap=cast("Any", None), on_plan=lambda _: None,
+            cast("HeldPartitions", self.stored), seed=seed, why_unread=cast("Any", None), on_plan=lambda _: None,
             clock=cast("ClockCheck", self), safe_of=self.safe_of,
         )  # fmt: skip
 

@@ -74,6 +74,7 @@ TABLE = {
     "robots.txt: address_refused": Cell(K.ADDRESS_REFUSED, ENDS),
     # Not of a request: after the answer, and without one.
     "parse": Cell(K.PARSE, ENDS),
+    "no_sitemap": Cell(K.NO_SITEMAP, ENDS),
     "handler": Cell(K.HANDLER, 1500),
     "handler_retry": Cell(K.HANDLER_RETRY, 1500),
     "outcome_unknown": Cell(K.OUTCOME_UNKNOWN, ENDS),
@@ -85,9 +86,8 @@ TABLE = {
     "host_dead": Cell(K.HOST_DEAD, ENDS),
 }
 AFTERWARDS = {
-    "parse", "handler", "handler_retry", "outcome_unknown", "redirect_with_body", "login_required", "ends_session",
-    "internal",
-    "poison_url", "host_dead",
+    "parse", "no_sitemap", "handler", "handler_retry", "outcome_unknown", "redirect_with_body", "login_required",
+    "ends_session", "internal", "poison_url", "host_dead",
 }  # fmt: skip
 
 

@@ -40,6 +40,7 @@ class FakeRuns:
         self.touches: list[tuple[str, set[int]]] = []
         self.noted: dict[str, set[str]] = {}
         self.root_reads = 0
+        self.lags = 0  # how often a replica is asked in vain
         self.is_down = False
 
     def start(self, run: str, *, stopped: str = "", roots: Iterable[str] = ("domain:a.test",), **spec: Any) -> None:
@@ -64,6 +65,10 @@ class FakeRuns:
         assert not {*partitions}
         self.noted.setdefault(run, set()).update(roots)
         return run in self.active
+
+    async def keeps(self, run: str) -> bool:
+        self.lags -= 1
+        return self.lags < 0
 
     async def touch_all(self, partitions: Mapping[str, Iterable[int]]) -> set[str]:
         self.touches += [(run, {*mine}) for run, mine in partitions.items()]
@@ -209,12 +214,15 @@ async def test_a_touch_that_a_restart_overtakes_is_not_believed(book: RunBook, r
     assert len(runs.touches) == 2
 
 
-async def test_a_root_that_a_redirect_opens_counts_at_once_and_is_read_once(
-    book: RunBook, runs: FakeRuns, clock: list[int]
+async def test_a_root_that_a_redirect_opens_counts_once_it_is_kept_and_is_read_once(
+    book: RunBook, runs: FakeRuns, clock: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(run_book, "ENGINE_PAUSE_S", 0)
     runs.start("one")
     await book.learn({"one"})
-    await book.open("one", "domain:b.test")
+    runs.lags = 3
+    await book.open("one", ("domain:b.test",))
+    assert runs.lags == -1, "a failover of the run's home would forget it"
     router = book.router_of("one")
     assert router is not None
     assert router.scope.allows("http://b.test/")

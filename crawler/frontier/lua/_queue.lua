@@ -250,7 +250,7 @@ local function count_page(r, seed, class, bytes, items, n)
     end
   end
   if class >= 1 and class <= 5 then count_seed(seed, RunCounts.s1 + class - 1, n) end
-  count_seed(seed, RunCounts.bytes, n * bytes)
+  if class >= 1 then count_seed(seed, RunCounts.bytes, n * bytes) end -- a sitemap's are no part of what limits the run
   count_seed(seed, RunCounts.items, n * items)
 end
 

@@ -11,6 +11,7 @@ local function book_run(one)
   for i = AckItem.size + 1, items_of(one) - 1, 2 do
     if one[i] == 'items' then items = one[i + 1] end
     if one[i] == 'unchanged' then count_seed(one[AckItem.seed], RunCounts.unchanged, one[i + 1]) end
+    if one[i] == 'named' then count_seed(one[AckItem.seed], RunCounts.named, one[i + 1]) end
   end
   count_page(record_of(one[AckItem.queue]), one[AckItem.seed], tonumber(string.sub(one[AckItem.status_class], 2)), one[AckItem.bytes], items)
 end
