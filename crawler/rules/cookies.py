@@ -6,7 +6,6 @@ and partitions, which concern pages within pages; HttpOnly, for no scripts run.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 import msgspec
 
@@ -233,8 +232,3 @@ class Jar:
                 left -= one.size + 3
                 found.add(one.key)
         return [(one.name, one.value) for one in sorted(fitting, key=lambda one: -len(one.path)) if one.key in found]
-
-
-def pack_cookies(jar: Jar) -> list[dict[str, Any]]:
-    """In the form that is stored."""
-    return [msgspec.to_builtins(one) for one in jar.cookies]
