@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from aiohttp import web_app
 
 from crawler.api import event_hub
 from crawler.api.front import PLAIN, Front, listen
@@ -102,7 +103,10 @@ async def served(
             serving(crawl, sock, limits=limits, front=front, announce=announce) as server,
             aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as http,
         ):
-            yield Served(crawl, server, http)
+            try:
+                yield Served(crawl, server, http)
+            finally:
+                web_app._cached_build_middleware.cache_clear()  # it keeps the applications of all tests, 0.2 MB each
 
 
 @contextlib.asynccontextmanager
