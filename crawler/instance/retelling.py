@@ -59,6 +59,7 @@ class Retelling:
             frontier.note_told = self._note
         self._changes: list[Change] = []
         self._adopted: list[Path] = []
+        self._has_more = asyncio.Event()  # since `run` last looked
 
     def _note(self, calls: Iterable[tuple[int, AddArgs]]) -> None:
         self._keep([Told(partition, args) for partition, args in calls])
@@ -77,6 +78,7 @@ class Retelling:
         """A server is another one than before."""
         if self._engine.fails_in_parts and change.may_have_lost:
             self._changes.append(change)
+            self._has_more.set()
 
     async def owe(self, partitions: Collection[int]) -> bool:
         """What was just sent to these partitions did not arrive, as their shard is down: may it be sent later? Then
@@ -84,6 +86,7 @@ class Retelling:
         """
         if not (self._engine.fails_in_parts and self._told.has_room):
             return False
+        self._has_more.set()
         self._changes.append(Change({self._frontier.keys.meta(partition) for partition in partitions}.__contains__))
         try:
             await asyncio.to_thread(self._told.sync)
@@ -95,6 +98,7 @@ class Retelling:
     def adopt(self, paths: Iterable[Path]) -> None:
         """Files of a dead session: all that is in them is sent again, then they are deleted."""
         self._adopted += [path for path in paths if path not in self._adopted]
+        self._has_more.set()
 
     @property
     def is_done(self) -> bool:
@@ -108,9 +112,11 @@ class Retelling:
     async def run(self) -> None:
         """Send what was noted, until cancelled."""
         while True:
-            if not self.is_done:
+            await self._has_more.wait()
+            self._has_more.clear()
+            while not self.is_done:
+                await tick(LOOK_S)
                 await self._catch_up()
-            await tick(LOOK_S)
 
     async def settle(self, partitions: int) -> None:
         """Before leaving, while `run` goes on: until replicas have what this session sent, and shards that changed have
