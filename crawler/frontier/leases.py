@@ -61,7 +61,7 @@ class Leases:
         fields = ("session", "node", "epoch", "sequence", *marks_of(self._engine))
         raw = await self._engine.replies_of([("HMGET", self._keys.meta(p), *fields) for p in wanted])
         found = [(p, m) for p, m in zip(wanted, or_nothing(raw), strict=True) if m is not None]
-        await check_marks(self._engine, self._keys, [p for p, m in found if not all(m[4:])])
+        await check_marks(self._engine, self._keys, [p for p, m in found if None in m[4:]])
         return [
             Lease(p, (m[0] or b"").decode(), (m[1] or b"").decode(), int(m[2] or 0), int(m[3] or 0)) for p, m in found
         ]

@@ -430,7 +430,7 @@ class Crawls:
         fields = ("added", "done", "run_added", "run_done", *marks_of(self._engine))
         metas = await self._engine.commands([("HMGET", self.keys.meta(p), *fields) for p in partitions])
         found = dict(zip(partitions, metas, strict=True))
-        await check_marks(self._engine, self.keys, [p for p, meta in found.items() if not all(meta[4:])])
+        await check_marks(self._engine, self.keys, [p for p, meta in found.items() if None in meta[4:]])
         used = [p for p, meta in found.items() if meta[0]]
         logs = dict(zip(used, await self._engine.commands([("HLEN", self.keys.of(p, "l")) for p in used]), strict=True))
         numbers = {p: [int(n or 0) for n in meta[:4]] for p, meta in found.items()}
