@@ -563,7 +563,7 @@ class Parts:
             loops=Loops(
                 preparations=preparations,
                 running=self._running(),
-                late={"rebalance": self.rebalance.run, **self.retelling.loops()},
+                late={"rebalance": self.rebalance.run, "retelling": self.retelling.run},
                 watch_for_end=self.end.watch if self.until_finished else None,
             ),
             time_max_s=self.settings.crawl.time_max_s,

@@ -23,7 +23,6 @@ from crawler.frontier.runs import Runs
 from crawler.model import AddOutcome
 from crawler.rules.membership import COMMANDS, declared
 from crawler.runtime.clocks import ENGINE_PAUSE_S
-from crawler.runtime.tasks import Loop
 from crawler.runtime.ticks import tick
 
 log = logging.getLogger(__name__)
@@ -109,10 +108,6 @@ class Retelling:
     def digest(self) -> str:
         """`Member.engine`: of the primaries, if they have all that this session sent, or else UNDER_WAY."""
         return engine_digest(self._engine.run_id) if self.is_done else UNDER_WAY
-
-    def loops(self) -> dict[str, Loop]:
-        """What is to run, by name: nothing where nothing is ever noted."""
-        return {"retelling": self.run} if self._engine.fails_in_parts else {}
 
     async def run(self) -> None:
         """Send what was noted, until cancelled."""
