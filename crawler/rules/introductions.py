@@ -3,7 +3,7 @@
 A token bucket for each linking domain: BURST_BYTES at once, then BYTES_PER_S. Its owner waits for the rest.
 
 A queue with one URL can't move to disk. So 81 pages of 107 KB, each with 1,200 links of 8 KB to as many domains, filled
-an engine for good: above the mark nothing was claimed, and nothing freed. What the engine knew already is refunded, so
+an engine for ever: above the mark nothing was claimed, and nothing freed. What the engine knew already is refunded, so
 a site whose pages all lead to the same hosts is never slowed. Links to the page's own queue are free: long queues move
 to disk.
 

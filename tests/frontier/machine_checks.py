@@ -217,8 +217,7 @@ def check_blocks(raw: RawPartition, name: str, stored: Entries, waiting: Entries
     assert stored == waiting
     index = [pair for pair in raw.zset(f"t:{name}").items() if " " not in pair[0]]
     index.sort(key=lambda pair: (pair[1], pair[0]), reverse=True)
-    # A block that a purge emptied is listed until it would be the head.
-    assert {f"b:{name}:{block}" for block, _ in index} >= {key for key in raw.keys if key.startswith(f"b:{name}:")}
+    assert {f"b:{name}:{block}" for block, _ in index} == {key for key in raw.keys if key.startswith(f"b:{name}:")}
     assert bool(raw.zset(f"q:{name}")) == bool(waiting) or name in raw.zset("short")
     lowest = float("inf")
     for key, highest in [(f"q:{name}", float("inf")), *((f"b:{name}:{block}", most) for block, most in index)]:

@@ -42,6 +42,17 @@ do
   end
 end
 
+-- Take a URL out of a block, or of the head: the block may have become the head since the caller read it. id: nil or '' for the
+-- head. A block that is empty then is listed no longer. False when the URL is in neither.
+local function remove_url(queue, id, member)
+  if call('ZREM', head_of(queue), member) == 1 then return true end
+  if not id or id == '' then return false end
+  local key = block_of(queue, id)
+  if call('ZREM', key, member) == 0 then return false end
+  if call('EXISTS', key) == 0 and call('ZREM', index_of(queue), id) == 1 then shorten(queue) end
+  return true
+end
+
 local function count_spilled(queue, n)
   call('HINCRBY', ctx.meta_key, is_row(queue) and 'spilled_deferred' or 'spilled', n)
   call('HINCRBY', ctx.meta_key, 'moves', 1)

@@ -74,7 +74,7 @@ do
     local key = id and block_of(row.queue, id) or head_of(row.queue)
     for _, stored in ipairs(call('ZRANGEBYSCORE', key, at, at)) do
       if string.sub(stored, 1, #fingerprint + 1) == fingerprint .. ' ' then
-        call('ZREM', key, stored)
+        remove_url(row.queue, id, stored)
         add_to(row, N, -1)
         promote(row)
         note_released(queue, reason, 1)

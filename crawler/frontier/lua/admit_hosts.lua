@@ -8,19 +8,16 @@ local queue, domain, hosts_max = ARGV[AdmitArgs.queue], ARGV[AdmitArgs.domain], 
 local entries = {}
 local row = row_of(queue, HOSTS)
 
--- A block may have become the head since the caller read it.
-local function take_out(key, member)
-  local score = call('ZSCORE', key, member)
-  if not score or call('ZREM', key, member) == 0 then return false end
+local function take_out(block, member)
+  local head = head_of(row.queue)
+  local score = call('ZSCORE', head, member) or (block ~= '' and call('ZSCORE', block_of(row.queue, block), member))
+  if not score or not remove_url(row.queue, block, member) then return end
   push(entries, text_of(tonumber(score)), member)
   add_to(row, N, -1)
-  return true
 end
 
 for _, one in ipairs(cmsgpack.unpack(ARGV[AdmitArgs.urls])) do
-  local head, block, member = head_of(row.queue), one[HostUrl.block], one[HostUrl.member]
-  local key = block ~= '' and block_of(row.queue, block) or head
-  if takes_host(domain, one[HostUrl.host], hosts_max, false) and not take_out(key, member) then take_out(head, member) end
+  if takes_host(domain, one[HostUrl.host], hosts_max, false) then take_out(one[HostUrl.block], one[HostUrl.member]) end
 end
 local n = #entries / 2
 if n == 0 then return {0, 0} end

@@ -26,8 +26,7 @@ local function take_out(name, block)
     return true
   end
   if row_reason == '@' then return unschedule(r, name) end
-  local gone = call('ZREM', head_of(from.queue), name) -- its block may have become the head meanwhile
-  if gone == 0 and (not block or call('ZREM', block_of(from.queue, block), name) == 0) then return false end
+  if not remove_url(from.queue, block, name) then return false end
   add_urls(from, -1)
   if is_pending and not origin then note_runs(r, {name}, 1, -1) end
   return true

@@ -48,8 +48,7 @@ local function take_delivery(r, token)
 end
 
 local function take_waiting(r, row, block, member, origin)
-  local head = head_of(row.queue) -- the block may have become the head meanwhile
-  if call('ZREM', block_of(row.queue, block), member) + call('ZREM', head, member) == 0 then return false end
+  if not remove_url(row.queue, block, member) then return false end
   add_urls(row, -1)
   if origin then
     promote(row)
