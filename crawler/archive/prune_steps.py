@@ -22,7 +22,7 @@ from crawler.archive.prune_index import ITEMS, WARC
 from crawler.archive.prune_journal import Journal, PrunedFile
 from crawler.archive.read_segments import OutputsRead
 from crawler.archive.repair import session_of_stem
-from crawler.archive.warc import record_ids, warcinfo
+from crawler.archive.warc import GZIP, record_ids, warcinfo
 from crawler.archive.warc_writer import SUFFIX
 from crawler.errors import ArchiveError, ConflictError
 from crawler.model import CommitEntry
@@ -32,7 +32,6 @@ DRAFT_SUFFIX = ".pruning"  # of a new file until it is complete: no reader knows
 COPY_BYTES = 1 << 20
 READERS_TIMEOUT_S = 60.0
 SPARE_BYTES = 32 << 20  # of disk, for a segment and the journal
-_GZIP = 31
 
 Step = Callable[[str], None]
 
@@ -125,7 +124,7 @@ class PruneWork:
         session = session_of_stem(file.name.removesuffix(SUFFIX))
         fields = {"isPartOf": self._folder.crawl, "description": f"session {session}; what stays of {file.name}"}
         info = warcinfo(next(self._ids), filename=file.new_name, at=self._now_s, software=self._software, fields=fields)
-        packed: bytes = isal_zlib.compress(info, 1, _GZIP)
+        packed: bytes = isal_zlib.compress(info, 1, GZIP)
         return packed
 
     def _path(self, file: PrunedFile, name: str) -> Path:

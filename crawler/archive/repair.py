@@ -20,6 +20,7 @@ from crawler.archive.appender import OPEN_SUFFIX
 from crawler.archive.checked_lines import DamagedLine, has_checksum
 from crawler.archive.folder import CrawlFolder, archive_error, replace_durably, sync_directory
 from crawler.archive.index_reader import segment_names
+from crawler.archive.warc import GZIP
 from crawler.archive.warc_reader import Buffer, StoredResponse, members, next_member, stored_response
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry, WarcLocation
@@ -30,7 +31,6 @@ from crawler.model import CommitEntry, WarcLocation
 # are writing.
 
 RECORD_BYTES_MAX = 1 << 30  # decompressed; a damaged length must not use up the memory
-_GZIP = 31
 _WINDOW_BYTES = 1 << 20
 
 
@@ -155,7 +155,7 @@ def _records(data: memoryview, name: str, shown: str, *, is_open: bool) -> Itera
 
 def _member(data: memoryview, start: int) -> tuple[bytes, int] | None:
     """The decompressed gzip member at `start` and its end; None when it is not whole (its CRC is checked)."""
-    inflater = isal_zlib.decompressobj(wbits=_GZIP)
+    inflater = isal_zlib.decompressobj(wbits=GZIP)
     pieces: list[Buffer] = []
     position, room = start, RECORD_BYTES_MAX
     while position < len(data) and room > 0:

@@ -13,7 +13,7 @@ import msgspec
 from crawler.archive.folder import iso_ms
 from crawler.model import Response, WarcLocation
 
-_GZIP = 31  # window bits that ask for a gzip member
+GZIP = 31  # window bits that ask for a gzip member
 
 # Builds WARC 1.1 records (ISO 28500:2017) as bytes, safely for exchanges with hostile sites. Pure.
 

@@ -9,7 +9,7 @@ from isal import isal_zlib
 
 from crawler.archive.folder import CrawlFolder, archive_error
 from crawler.archive.index_reader import archive_path, find_url
-from crawler.archive.warc import _GZIP, FINGERPRINT, FINGERPRINT_DIGITS_MAX
+from crawler.archive.warc import FINGERPRINT, FINGERPRINT_DIGITS_MAX, GZIP
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry, WarcLocation
 
@@ -58,7 +58,7 @@ def read_head(folder: CrawlFolder, location: WarcLocation) -> StoredResponse | N
         return None
     try:
         member = _bytes_at(path, location.offset, min(location.length, HEAD_BYTES))
-        begin: bytes = isal_zlib.decompressobj(wbits=_GZIP).decompress(member, HEAD_BYTES)
+        begin: bytes = isal_zlib.decompressobj(wbits=GZIP).decompress(member, HEAD_BYTES)
     except (OSError, isal_zlib.error):  # type: ignore[misc]  # its stub declares an instance
         return None
     head, _, block = begin.partition(b"\r\n\r\n")
@@ -85,7 +85,7 @@ def read_record(folder: CrawlFolder, location: WarcLocation) -> StoredResponse:
     except OSError as error:
         raise archive_error("read", path, error) from None
     try:
-        record: bytes = isal_zlib.decompress(member, _GZIP)
+        record: bytes = isal_zlib.decompress(member, GZIP)
     except (isal_zlib.error, EOFError):  # type: ignore[misc]  # its stub declares an instance
         raise ArchiveError(f"no whole record in {where}") from None
     stored = stored_response(record, where)
@@ -197,7 +197,7 @@ def next_member(data: memoryview, start: int, *, work_max: int | None = None) ->
 
 def _member_end(data: memoryview, start: int) -> tuple[int | None, int]:
     """End of the member at `start`, None when it is torn or damaged (its CRC is checked); and the bytes read."""
-    inflater = isal_zlib.decompressobj(wbits=_GZIP)
+    inflater = isal_zlib.decompressobj(wbits=GZIP)
     position = start
     while position < len(data):
         chunk = data[position : position + _CHUNK_BYTES]

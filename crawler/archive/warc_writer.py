@@ -8,7 +8,7 @@ from isal import isal_zlib
 
 from crawler.archive.appender import Appender, end_all, finish_all
 from crawler.archive.folder import CrawlFolder, digits17
-from crawler.archive.warc import _GZIP, Original, record_ids, request_record, response_record, revisit_record, warcinfo
+from crawler.archive.warc import GZIP, Original, record_ids, request_record, response_record, revisit_record, warcinfo
 from crawler.errors import ArchiveError
 from crawler.model import Response, WarcLocation
 from crawler.settings import ArchiveSettings
@@ -61,11 +61,11 @@ class WarcWriter:
             record, digest = response_record(response, identity, fingerprint)
         else:
             record, digest = revisit_record(response, original, identity, fingerprint), original.digest
-        member: bytes = isal_zlib.compress(record, self._settings.compression_level, _GZIP)
+        member: bytes = isal_zlib.compress(record, self._settings.compression_level, GZIP)
         length = len(member)
         if self._settings.request_records and response.request_head:
             request = request_record(response, next(self._ids), identity)
-            member += isal_zlib.compress(request, _REQUEST_LEVEL, _GZIP)
+            member += isal_zlib.compress(request, _REQUEST_LEVEL, GZIP)
         with self._lock:
             if self._failed:
                 raise ArchiveError("the archive failed to write and takes nothing more")
@@ -126,5 +126,5 @@ class WarcWriter:
             software=self._software,
             fields={"isPartOf": self._folder.crawl, "description": f"session {self._session}"},
         )
-        file.add(isal_zlib.compress(info, self._settings.compression_level, _GZIP))
+        file.add(isal_zlib.compress(info, self._settings.compression_level, GZIP))
         return file

@@ -14,7 +14,7 @@ from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.owner import Frontier
 from crawler.frontier.runs import Runs
 from crawler.jobs.clock_check import ClockCheck
-from crawler.jobs.runs import JobStore, RunWatch, always
+from crawler.jobs.runs import JobStore, RunWatch
 from crawler.jobs.triggers import Triggers
 from crawler.membership.held import HeldPartitions
 from crawler.model import SITEMAP, AddOutcome, Candidate, FailureKind, Followed
@@ -108,7 +108,7 @@ class JobRunner:
         router: Router,
         held: HeldPartitions,
         settings: JobSettings,
-        is_told: Callable[[], Awaitable[bool]] = always,
+        is_told: Callable[[], Awaitable[bool]],
     ) -> None:
         """`router`: that of the crawl itself. `is_told`: as of `RunWatch`."""
         self._runs = store.runs

@@ -66,11 +66,6 @@ class JobStore(msgspec.Struct, frozen=True, kw_only=True):
     pause: Gate = open_gate  # awaited before what changes them
 
 
-async def always() -> bool:
-    """On an engine that is one server."""
-    return True
-
-
 async def all_of(partitions: Collection[int]) -> Collection[int]:
     """On an engine that is one server."""
     return partitions
@@ -90,7 +85,7 @@ class RunWatch:
         clock: ClockCheck,
         settings: JobSettings = DEFAULTS,
         safe_of: Callable[[Collection[int]], Awaitable[Collection[int]]] = all_of,
-        is_told: Callable[[], Awaitable[bool]] = always,
+        is_told: Callable[[], Awaitable[bool]],
     ) -> None:
         """`on_plan`: called with what was stored here: it may start further runs. While `clock` is wrong, runs end, and
         nothing is decided. `why_unread`: why the sitemap of a run was given up, "" if it was not. On a cluster,

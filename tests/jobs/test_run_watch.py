@@ -111,11 +111,14 @@ class Lab:
                 jobs=cast("Jobs", self.stored), runs=cast("Runs", self.stored), engine=cast("Engine", self.stored)
             ),
             cast("HeldPartitions", self.stored), seed=seed, why_unread=cast("Any", None), on_plan=lambda _: None,
-            clock=cast("ClockCheck", self), safe_of=self.safe_of,
+            clock=cast("ClockCheck", self), safe_of=self.safe_of, is_told=self.is_told,
         )  # fmt: skip
 
     async def safe_of(self, partitions: Collection[int]) -> Collection[int]:
         return self.safe & {*partitions}
+
+    async def is_told(self) -> bool:
+        return True
 
     def engine_s(self) -> float:
         return NOW + 100
