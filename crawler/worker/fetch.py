@@ -139,7 +139,7 @@ class FetchStage:
     async def _take_turns(self, worker: int) -> None:
         mark = self._session.inflight_log.mark()
         while True:
-            slot, claim = await self._work.scheduler.take()
+            slot, claim = await self._work.scheduler.next()
             self._in_turn[worker] = claim
             self._began.set()
             mark.set(claim.partition, claim.fingerprint, claim.url)

@@ -189,7 +189,7 @@ class Scheduler:
         self._enqueue(slot)
         self._wake()
 
-    def requeue(self, claim: Claim, *, at_tail: bool = False) -> None:
+    def give_back(self, claim: Claim, *, at_tail: bool = False) -> None:
         """Put a claim that was taken but not fetched back at the head of its queue, or at its tail."""
         self._open_claims.moved(claim, ClaimPlace.QUEUED)
         slot = self._slot(claim.queue)
@@ -216,7 +216,7 @@ class Scheduler:
             if not waiting:
                 del self._waiting_at[address]
             self.waiting -= 1
-            self.requeue(claim)
+            self.give_back(claim)
 
     def _first_of(self, waiting: Sequence[Claim]) -> Claim:
         """The one with the highest boost, of the user whose turn it is, that has waited for longest."""
@@ -283,7 +283,7 @@ class Scheduler:
         waiting = self._waiting_at.get(address)
         return len(waiting) if waiting else 0
 
-    async def take(self) -> tuple[QueueSlot, Claim]:
+    async def next(self) -> tuple[QueueSlot, Claim]:
         """The next claim whose time has come; waits for one. The caller must end it with `finished`."""
         while True:
             found = self._pop_due(monotonic_ms())

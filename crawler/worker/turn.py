@@ -229,7 +229,7 @@ class TurnRunner:
         match end:
             case Requeue():
                 self._close(turn, wait_ms=end.wait_ms, started=end.started)
-                scheduler.requeue(claim, at_tail=end.at_tail)
+                scheduler.give_back(claim, at_tail=end.at_tail)
                 if end.pause_s:
                     await asyncio.sleep(end.pause_s)
             case AwaitAddress():
@@ -238,7 +238,7 @@ class TurnRunner:
             case AwaitReach():
                 self._close(turn)
                 turn.moved(ClaimPlace.REACHING)
-                end.began(lambda: scheduler.requeue(claim))
+                end.began(lambda: scheduler.give_back(claim))
             case ReturnToEngine():
                 self._close(turn)
                 await self._return_claim(claim)

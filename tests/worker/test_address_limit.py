@@ -32,7 +32,7 @@ async def arrive(scheduler: Scheduler, addresses: AddressLimiter, queues: int, *
 
 async def enter(scheduler: Scheduler, addresses: AddressLimiter) -> bool:
     """The next claim's turn: may it go? Then the turn goes on."""
-    slot, claim = await asyncio.wait_for(scheduler.take(), PATIENCE_S)
+    slot, claim = await asyncio.wait_for(scheduler.next(), PATIENCE_S)
     full = addresses.enter(ADDRESS)
     if full is None:
         return True
@@ -49,7 +49,7 @@ async def test_requests_to_an_address_are_limited_and_waiting_claims_go_next(sch
     assert await arrive(scheduler, addresses, LIMIT + 3) == [True, True, False, False, False]
     for n in range(LIMIT, LIMIT + 3):
         addresses.left(ADDRESS, took_ms=50)
-        _, claim = await asyncio.wait_for(scheduler.take(), PATIENCE_S)
+        _, claim = await asyncio.wait_for(scheduler.next(), PATIENCE_S)
         assert claim.queue == f"q{n}.test", "first come, first served, and at once"
         assert addresses.enter(ADDRESS) is None
 
@@ -61,7 +61,7 @@ async def test_claims_are_woken_though_those_before_them_sent_no_request(schedul
     assert scheduler.waiting_at(ADDRESS) == 4, "there is no room"
     for left in (3, 2):
         addresses.left(ADDRESS, took_ms=50)
-        slot, _ = await asyncio.wait_for(scheduler.take(), PATIENCE_S)
+        slot, _ = await asyncio.wait_for(scheduler.next(), PATIENCE_S)
         scheduler.finished(slot, wait_ms=0, started=False)
         assert scheduler.waiting_at(ADDRESS) == left
     addresses.wake(ADDRESS)

@@ -22,7 +22,7 @@ async def test_a_page_follows_its_robots_txt_at_once_unless_its_queue_has_a_dela
     scheduler.put(batch(1, queue="a.test", delay_ms=-1))
     await asyncio.sleep(0.005)
     scheduler.put(batch(2, queue="b.test", delay_ms=-1))
-    slot, claim = await scheduler.take()
+    slot, claim = await scheduler.next()
     found: Any = SimpleNamespace(entry=SimpleNamespace(rules=object()), is_requested=True, wait_ms=0, ours=None)
 
     async def read(*_: Any, **__: Any) -> Any:
@@ -36,6 +36,6 @@ async def test_a_page_follows_its_robots_txt_at_once_unless_its_queue_has_a_dela
     await RobotsTurns(gate, hosts_of(policy), before_send=lambda *_: None, on_sent=lambda *_: None).read(
         turn_of(scheduler, slot, claim)
     )
-    scheduler.requeue(claim)
-    _, following = await scheduler.take()
+    scheduler.give_back(claim)
+    _, following = await scheduler.next()
     assert following.queue == next_queue

@@ -48,7 +48,7 @@ async def test_a_robots_txt_counts_when_it_was_requested_in_the_turn_of_its_queu
     for is_requested in (True, False):
         scheduler, seen = Scheduler(OpenClaims(9), concurrency_per_queue=1), list[str]()
         scheduler.put(batch(1, delay_ms=10))
-        slot, claim = await scheduler.take()
+        slot, claim = await scheduler.next()
         result = RobotsResult(None, is_requested=is_requested, wait_ms=5)
 
         async def read(_: Any, before_send: Any, result: RobotsResult = result, **__: Any) -> RobotsResult:

@@ -60,7 +60,7 @@ class ReachLab:
     async def turn(self, *, connects: bool = False) -> Claim:
         """A turn of a worker; it waits for nothing."""
         async with asyncio.timeout(PATIENCE_S):
-            slot, claim = await self.scheduler.take()
+            slot, claim = await self.scheduler.next()
 
         async def work(turn: Turn) -> TurnEnd:
             found = self.reaching.of(turn.claim)
@@ -272,7 +272,7 @@ async def test_a_late_connection_counts_for_those_that_come_again(labs: Labs, la
     assert lab.scheduler.waiting == 1
     lab.fetcher.origins["http://a.test"].set_result(REFUSED)
     await others_run()
-    slot, one = await lab.scheduler.take()
+    slot, one = await lab.scheduler.next()
     assert lab.reaching.of(one) == LATE
     assert lab.reaching.of(one) == Reached(ADDRESS, REFUSED)
     assert slot.active == 1

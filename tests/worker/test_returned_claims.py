@@ -83,7 +83,7 @@ async def test_a_returned_claims_queue_keeps_its_due_time() -> None:
     frontier, due = FakeFrontier(), FakeDuePartitions()
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2, delay_ms=20_000))
-    slot, _ = await scheduler.take()
+    slot, _ = await scheduler.next()
     scheduler.finished(slot, wait_ms=20_000)
     stale = scheduler.take_stale(wait_max_ms=2_000, age_max_ms=60_000)
     await rebalance_of(frontier, scheduler, due).return_claims(stale)
@@ -188,7 +188,7 @@ async def lost_partition(frontier: ForgetfulFrontier, *, wait_ms: int = 20_000) 
     """Partition 1 was lost after a request to a.test, which has a delay of 20 s and is due again in `wait_ms`."""
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2, delay_ms=20_000))
-    slot, _ = await scheduler.take()
+    slot, _ = await scheduler.next()
     scheduler.finished(slot, wait_ms=20_000)
     slot.next_ms += wait_ms - 20_000
     rebalance = rebalance_of(frontier, scheduler, SimpleNamespace(schedule=lambda *_: None))

@@ -69,7 +69,7 @@ async def test_robots_asked_for_in_vain_make_their_queue_wait(error: Exception, 
     """The engine was silent when the redirect's target was to be reserved: the first request was made all the same."""
     scheduler: Scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(QueueBatch(queue="a.test", delay_ms=-1, claims=(CLAIM,)))
-    slot, claim = await scheduler.take()
+    slot, claim = await scheduler.next()
     unused: Any = SimpleNamespace()
     reader: Any = RedirectedRobots(error, sent=sent)
     turns = turns_of(unused, unused, unused, reader)
@@ -97,7 +97,7 @@ async def test_a_delay_longer_than_the_turns_own_takes_another_turn(
 
     scheduler: Scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(QueueBatch(queue="a.test", delay_ms=slot_ms, claims=(CLAIM,)))
-    slot, claim = await scheduler.take()
+    slot, claim = await scheduler.next()
     frontier: Any = FakeFrontier()
     unused: Any = SimpleNamespace()
     entry = SimpleNamespace(crawl_delay_s=crawl_delay_s)
@@ -155,7 +155,7 @@ async def test_a_robots_txt_that_cant_be_read_says_nothing_of_the_delay() -> Non
 
     scheduler: Scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(QueueBatch(queue="a.test", delay_ms=-1, claims=(CLAIM,)))
-    slot, claim = await scheduler.take()
+    slot, claim = await scheduler.next()
     frontier: Any = FakeFrontier()
     unused: Any = SimpleNamespace()
     turns = turns_of(frontier, held_with(1), unused, frontier, delay_s=0)

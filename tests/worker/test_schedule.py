@@ -41,12 +41,12 @@ def batch(*numbers: int, queue: str = "a.test", delay_ms: int = 0, partition: in
 async def test_claims_of_a_queue_leave_in_order_one_at_a_time() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2))
-    slot, first = await scheduler.take()
+    slot, first = await scheduler.next()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
-            await scheduler.take()
+            await scheduler.next()
     scheduler.finished(slot, wait_ms=0)
-    _, second = await scheduler.take()
+    _, second = await scheduler.next()
     assert (first.url, second.url) == ("http://a.test/1", "http://a.test/2")
 
 
@@ -54,13 +54,13 @@ async def test_a_queue_waits_after_each_request_while_others_go_on() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2, delay_ms=50))
     scheduler.put(batch(1, queue="b.test", delay_ms=50))
-    slot, _ = await scheduler.take()
-    other, taken = await scheduler.take()
+    slot, _ = await scheduler.next()
+    other, taken = await scheduler.next()
     assert taken.queue == "b.test"
     began = time.monotonic()
     scheduler.finished(slot, wait_ms=50)
     scheduler.finished(other, wait_ms=50)
-    _, taken = await scheduler.take()
+    _, taken = await scheduler.next()
     assert taken.url == "http://a.test/2"
     assert time.monotonic() - began >= 0.045
 
@@ -70,18 +70,18 @@ async def test_with_several_requests_at_once_their_starts_are_a_delay_apart(monk
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=3)
     scheduler.put(batch(1, 2, 3, delay_ms=30))
     for _ in range(2):
-        await scheduler.take()
+        await scheduler.next()
         clock.now += 29
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.02):
-                await scheduler.take()
+                await scheduler.next()
         clock.now += 1 + TICK_MS
-    await asyncio.wait_for(scheduler.take(), PATIENCE_S)
+    await asyncio.wait_for(scheduler.next(), PATIENCE_S)
 
 
 async def test_a_worker_that_gives_up_waiting_leaves_its_turn_to_another() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
-    impatient, patient = (asyncio.create_task(scheduler.take()) for _ in range(2))
+    impatient, patient = (asyncio.create_task(scheduler.next()) for _ in range(2))
     await asyncio.sleep(0)
     scheduler.put(batch(1))
     impatient.cancel()
@@ -96,7 +96,7 @@ async def test_removed_claims_are_not_handed_to_workers() -> None:
     scheduler.put(batch(3, queue="b.test", partition=2))
     scheduler.wait_at("192.0.2.1", claim(4, partition=1))
     assert {c.fingerprint for c in scheduler.remove([1])} == {"1", "2", "4"}
-    _, left = await scheduler.take()
+    _, left = await scheduler.next()
     assert left.fingerprint == "3"
     assert scheduler.waiting == 0
 
@@ -107,14 +107,14 @@ async def test_a_claim_that_waits_for_an_address_is_requeued() -> None:
     scheduler.wake_one("192.0.2.2")
     assert scheduler.waiting == 1
     scheduler.wake_one("192.0.2.1")
-    _, taken = await scheduler.take()
+    _, taken = await scheduler.next()
     assert taken.fingerprint == "1"
 
 
 async def test_claims_whose_turn_is_far_off_are_stale() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2))
-    slot, _ = await scheduler.take()
+    slot, _ = await scheduler.next()
     scheduler.finished(slot, wait_ms=60_000)
     assert [c.fingerprint for c in scheduler.take_stale(wait_max_ms=30_000, age_max_ms=60_000)] == ["2"]
     assert scheduler.waiting == 0
@@ -126,36 +126,36 @@ async def test_a_slot_is_kept_while_its_only_claim_is_away() -> None:
     """A turn went to robots.txt, and its delay is being stored: the claim is in no queue and no worker."""
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1))
-    slot, taken = await scheduler.take()
+    slot, taken = await scheduler.next()
     scheduler.finished(slot, wait_ms=0)
     slot.delay_ms = 0
     await asyncio.sleep(0.005)
     scheduler.forget_idle()
-    scheduler.requeue(taken)
-    assert (await scheduler.take())[0].delay_ms == 0
+    scheduler.give_back(taken)
+    assert (await scheduler.next())[0].delay_ms == 0
 
 
 async def test_claims_that_are_taken_out_of_one_slot_leave_all_others_waiting() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2, 3, 4))
     scheduler.put(batch(5, queue="b.test"))
-    slot, first = await scheduler.take()
+    slot, first = await scheduler.next()
     assert [c.fingerprint for c in scheduler.take_of(slot, lambda one: one.fingerprint in "135")] == ["3"]
     assert (first.fingerprint, scheduler.waiting) == ("1", 3)
     scheduler.finished(slot, wait_ms=0)
-    assert {(await scheduler.take())[1].fingerprint for _ in range(2)} == {"2", "5"}
+    assert {(await scheduler.next())[1].fingerprint for _ in range(2)} == {"2", "5"}
 
 
 async def test_a_slot_whose_claims_were_all_taken_out_holds_up_nobody() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2))
-    slot, _ = await scheduler.take()
+    slot, _ = await scheduler.next()
     scheduler.finished(slot, wait_ms=0)
     assert len(scheduler.take_of(slot, lambda _: True)) == 1
     scheduler.put(batch(3, queue="b.test"))
-    assert (await asyncio.wait_for(scheduler.take(), PATIENCE_S))[1].fingerprint == "3"
+    assert (await asyncio.wait_for(scheduler.next(), PATIENCE_S))[1].fingerprint == "3"
     scheduler.put(batch(4))
-    assert (await asyncio.wait_for(scheduler.take(), PATIENCE_S))[1].fingerprint == "4"
+    assert (await asyncio.wait_for(scheduler.next(), PATIENCE_S))[1].fingerprint == "4"
 
 
 async def test_a_delay_that_the_engine_does_not_know_any_more_is_learned_again() -> None:
@@ -188,11 +188,11 @@ async def test_a_turn_without_a_request_does_not_delay_its_queue() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2, delay_ms=60_000))
     for _ in range(3):
-        slot, taken = await asyncio.wait_for(scheduler.take(), PATIENCE_S)
+        slot, taken = await asyncio.wait_for(scheduler.next(), PATIENCE_S)
         assert taken.fingerprint == "1"
         scheduler.finished(slot, wait_ms=0, started=False)
-        scheduler.requeue(taken)
-    slot, _ = await scheduler.take()
+        scheduler.give_back(taken)
+    slot, _ = await scheduler.next()
     scheduler.finished(slot, wait_ms=60_000)
     assert scheduler.wait_of("a.test") > 30_000
 
@@ -201,14 +201,14 @@ async def test_a_turn_without_a_request_keeps_a_running_requests_delay(monkeypat
     clock = StoppedClock(monkeypatch)
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=2)
     scheduler.put(batch(1, 2, delay_ms=30))
-    slot, _ = await scheduler.take()
+    slot, _ = await scheduler.next()
     clock.now += 30 + TICK_MS
-    _, second = await asyncio.wait_for(scheduler.take(), PATIENCE_S)
+    _, second = await asyncio.wait_for(scheduler.next(), PATIENCE_S)
     scheduler.finished(slot, wait_ms=0, started=False)
-    scheduler.requeue(second)
+    scheduler.give_back(second)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
-            await scheduler.take()
+            await scheduler.next()
 
 
 async def test_queues_leave_in_the_order_in_which_they_became_due(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,12 +216,12 @@ async def test_queues_leave_in_the_order_in_which_they_became_due(monkeypatch: p
     clock = StoppedClock(monkeypatch)
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2, delay_ms=20))
-    slot, _ = await scheduler.take()
+    slot, _ = await scheduler.next()
     scheduler.finished(slot, wait_ms=20)
     scheduler.put(batch(1, queue="b.test"))
     clock.now += 30
     scheduler.put(batch(1, queue="c.test"))
-    assert [(await scheduler.take())[1].queue for _ in range(3)] == ["b.test", "a.test", "c.test"]
+    assert [(await scheduler.next())[1].queue for _ in range(3)] == ["b.test", "a.test", "c.test"]
 
 
 async def test_waiting_workers_get_each_queue_when_it_is_due() -> None:
@@ -229,18 +229,18 @@ async def test_waiting_workers_get_each_queue_when_it_is_due() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     for n, wait_ms in enumerate((30, 60, 90)):
         scheduler.put(batch(1, 2, queue=f"q{n}.test"))
-        slot, _ = await scheduler.take()
+        slot, _ = await scheduler.next()
         scheduler.finished(slot, wait_ms=wait_ms)
-    for _, waited in zip(range(3), asyncio.as_completed([scheduler.take() for _ in range(3)]), strict=True):
+    for _, waited in zip(range(3), asyncio.as_completed([scheduler.next() for _ in range(3)]), strict=True):
         await asyncio.wait_for(waited, PATIENCE_S)
 
 
 async def test_a_shorter_delay_applies_at_once_and_a_longer_one_does_not() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2, delay_ms=60_000))
-    slot, _ = await scheduler.take()
+    slot, _ = await scheduler.next()
     scheduler.finished(slot, wait_ms=60_000)
-    waiter = asyncio.create_task(scheduler.take())
+    waiter = asyncio.create_task(scheduler.next())
     await asyncio.sleep(0)
     scheduler.shorten_delay(slot, 90_000)
     assert slot.delay_ms == 60_000
@@ -254,7 +254,7 @@ async def test_a_shorter_delay_applies_at_once_and_a_longer_one_does_not() -> No
 async def test_a_shorter_delay_in_a_batch_shortens_the_current_wait() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, delay_ms=60_000))
-    slot, _ = await scheduler.take()
+    slot, _ = await scheduler.next()
     scheduler.finished(slot, wait_ms=60_000)
     scheduler.put(batch(2, delay_ms=10))
     assert scheduler.wait_of("a.test") <= 11
@@ -265,10 +265,10 @@ async def test_an_early_claim_waits_until_its_queue_is_due() -> None:
     start_ms = monotonic_ms() + 60
     scheduler.put(batch(1, 2, delay_ms=60_000), start_ms=start_ms)
     async with asyncio.timeout(PATIENCE_S):
-        slot, _ = await scheduler.take()
+        slot, _ = await scheduler.next()
         assert start_ms <= monotonic_ms()
         scheduler.finished(slot, wait_ms=0, started=False)
-        await scheduler.take()  # a turn that came to nothing costs nothing
+        await scheduler.next()  # a turn that came to nothing costs nothing
 
 
 async def test_claims_that_are_wanted_are_taken_out_wherever_they_wait() -> None:
@@ -284,15 +284,15 @@ async def test_claims_that_are_wanted_are_taken_out_wherever_they_wait() -> None
 async def test_a_queue_waits_while_its_page_is_parsed_apart_and_for_what_that_took() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2))
-    slot, _ = await scheduler.take()
+    slot, _ = await scheduler.next()
     scheduler.finished(slot, wait_ms=0)
     scheduler.hold("a.test")
     scheduler.hold("a.test")
     scheduler.put(batch(1, queue="b.test"))
-    assert (await scheduler.take())[1].queue == "b.test"
+    assert (await scheduler.next())[1].queue == "b.test"
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
-            await scheduler.take()
+            await scheduler.next()
     scheduler.release("a.test", wait_ms=60_000)
     scheduler.release("a.test", wait_ms=0)
     assert 30_000 < scheduler.wait_of("a.test") <= 60_000
@@ -305,7 +305,7 @@ async def test_a_queue_goes_on_at_once_after_a_page_that_took_nothing() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1))
     scheduler.hold("a.test")
-    taking = asyncio.create_task(scheduler.take())
+    taking = asyncio.create_task(scheduler.next())
     await others_run()
     assert not taking.done()
     scheduler.release("a.test", wait_ms=0)

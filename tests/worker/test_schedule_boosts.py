@@ -26,7 +26,7 @@ async def fetched(scheduler: Scheduler, n: int) -> list[str]:
     """The queues that one worker gets claims of, one after another."""
     queues = []
     for _ in range(n):
-        slot, taken = await asyncio.wait_for(scheduler.take(), PATIENCE_S)
+        slot, taken = await asyncio.wait_for(scheduler.next(), PATIENCE_S)
         queues.append(taken.queue)
         scheduler.finished(slot, wait_ms=0)
     return queues
@@ -56,7 +56,7 @@ async def test_a_boosted_queue_that_is_not_due_delays_no_other(monkeypatch: pyte
     clock = StoppedClock(monkeypatch)
     scheduler = full_scheduler(delay_ms=60)
     scheduler.set_boosts({"q7.test": 9})
-    slot, _ = await scheduler.take()
+    slot, _ = await scheduler.next()
     scheduler.finished(slot, wait_ms=60)
     assert await fetched(scheduler, 3) == ["q0.test", "q1.test", "q2.test"]
     clock.now += 60 + TICK_MS
@@ -69,9 +69,9 @@ async def test_a_worker_that_waits_gets_whichever_queue_is_due_first() -> None:
     scheduler.set_boosts({"high.test": 5, "low.test": -5})
     for queue, wait_ms in (("high.test", 60_000), ("none.test", 60_000), ("low.test", 30)):
         scheduler.put(batch(1, 2, queue=queue))
-        slot, _ = await scheduler.take()
+        slot, _ = await scheduler.next()
         scheduler.finished(slot, wait_ms=wait_ms)
-    _, taken = await asyncio.wait_for(scheduler.take(), PATIENCE_S)
+    _, taken = await asyncio.wait_for(scheduler.next(), PATIENCE_S)
     assert taken.queue == "low.test"
 
 
@@ -81,7 +81,7 @@ async def test_repeated_boost_changes_deliver_each_claim_once(last: dict[str, in
     for boosts in ({"q3.test": 2}, {}, {"q3.test": -2}, {"q3.test": 2}, last):
         scheduler.set_boosts(boosts)
     place = {0: 3, -2: QUEUES - 1, 2: 0}[last.get("q3.test", 0)]
-    slots = [(await asyncio.wait_for(scheduler.take(), PATIENCE_S))[1].queue for _ in range(QUEUES)]
+    slots = [(await asyncio.wait_for(scheduler.next(), PATIENCE_S))[1].queue for _ in range(QUEUES)]
     assert slots.index("q3.test") == place
     assert len(set(slots)) == QUEUES
 
@@ -89,9 +89,9 @@ async def test_repeated_boost_changes_deliver_each_claim_once(last: dict[str, in
 async def test_a_boost_wakes_no_worker_for_a_queue_that_is_not_due() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2))
-    slot, _ = await scheduler.take()
+    slot, _ = await scheduler.next()
     scheduler.finished(slot, wait_ms=60_000)
-    waiter = asyncio.create_task(scheduler.take())
+    waiter = asyncio.create_task(scheduler.next())
     await asyncio.sleep(0)
     scheduler.set_boosts({"a.test": 9})
     await others_run()

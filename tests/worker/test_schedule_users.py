@@ -20,7 +20,7 @@ def scheduler(**weights: float) -> Scheduler:
 
 
 async def taken(one: Scheduler, n: int) -> list[str]:
-    return [(await one.take())[1].user for _ in range(n)]
+    return [(await one.next())[1].user for _ in range(n)]
 
 
 async def test_a_claim_is_not_behind_all_those_of_another_user() -> None:
@@ -46,7 +46,7 @@ async def test_a_claim_that_holds_up_another_user_goes_in_the_turn_of_that_one()
         one.put(of_user(ANN, n, f"a{n}.test"))
     await taken(one, 5)
     one.put(of_user(ANN, 77, "shared.test", (ANN, BEN)))
-    queues = [(await one.take())[0].queue for _ in range(2)]
+    queues = [(await one.next())[0].queue for _ in range(2)]
     assert "shared.test" in queues
     one.put(of_user(BEN, 78, "b.test"))
     assert BEN in await taken(one, 2), "it was not charged for what the other got"
@@ -67,7 +67,7 @@ async def test_an_address_takes_users_in_turn() -> None:
         one.put(of_user(ANN, n, f"a{n}.test"))
     one.put(of_user(BEN, 9, "b.test"))
     for _ in range(5):
-        slot, claim = await one.take()
+        slot, claim = await one.next()
         one.finished(slot, wait_ms=0, started=False)
         one.wait_at("127.0.0.1", claim)
     for _ in range(2):

@@ -92,7 +92,7 @@ async def test_a_quick_origin_always_finds_a_worker_among_ten_times_as_many_atta
 
     async def worker() -> None:
         while True:
-            slot, claim = await scheduler.take()
+            slot, claim = await scheduler.next()
             await runner.run(turn_of(scheduler, slot, claim), work)
 
     workers = [asyncio.create_task(worker()) for _ in range(WORKERS)]

@@ -54,7 +54,7 @@ class TurnHarness:
             self.scheduler, deliver=self.delivered.append, return_claim=return_claim, set_aside=set_aside,
             open_claims=self.open_claims,
         )  # fmt: skip
-        slot, claim = await self.scheduler.take()
+        slot, claim = await self.scheduler.next()
         await runner.run(turn_of(self.scheduler, slot, claim), work)
 
     def count(self) -> dict[str, int]:
@@ -149,7 +149,7 @@ async def test_an_origin_that_is_given_up_ends_its_waiting_claims_and_no_others(
     await harness.run(work)
     assert [outcome.claim.fingerprint for outcome in harness.delivered] == ["1", "2", "4"]
     assert (harness.scheduler.active, harness.scheduler.waiting) == (0, 1)
-    assert (await asyncio.wait_for(harness.scheduler.take(), PATIENCE_S))[1].fingerprint == "3", (
+    assert (await asyncio.wait_for(harness.scheduler.next(), PATIENCE_S))[1].fingerprint == "3", (
         "the queue does not wait"
     )
 
@@ -164,7 +164,7 @@ async def test_waiting_claims_of_an_origin_are_set_aside_together_and_no_others(
     await harness.run(work)
     assert [one.fingerprint for one in harness.aside] == ["1", "3", "4"]
     assert (harness.scheduler.active, harness.scheduler.waiting) == (0, 1)
-    assert (await asyncio.wait_for(harness.scheduler.take(), PATIENCE_S))[1].fingerprint == "2", (
+    assert (await asyncio.wait_for(harness.scheduler.next(), PATIENCE_S))[1].fingerprint == "2", (
         "the queue does not wait"
     )
 
@@ -187,7 +187,7 @@ async def test_an_engine_error_after_the_request_frees_the_slot_once(
 async def test_a_request_that_is_over_twice_is_an_error_of_ours() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1))
-    turn = turn_of(scheduler, *await scheduler.take())
+    turn = turn_of(scheduler, *await scheduler.next())
     turn.request_over(wait_ms=0)
     with pytest.raises(InvariantError, match="over before"):
         turn.request_over(wait_ms=0)
@@ -202,18 +202,18 @@ async def test_others_of_its_queue_go_on_while_a_claim_waits_for_its_name() -> N
 
     await harness.run(work)
     assert (harness.scheduler.active, harness.scheduler.waiting) == (0, 1)
-    slot, second = await asyncio.wait_for(harness.scheduler.take(), PATIENCE_S)
+    slot, second = await asyncio.wait_for(harness.scheduler.next(), PATIENCE_S)
     assert second.fingerprint == "2"
     answers[0]()
     harness.scheduler.finished(slot, wait_ms=0)
-    assert (await asyncio.wait_for(harness.scheduler.take(), PATIENCE_S))[1].fingerprint == "1"
+    assert (await asyncio.wait_for(harness.scheduler.next(), PATIENCE_S))[1].fingerprint == "1"
 
 
 async def test_a_queue_goes_on_once_a_request_that_is_apart_is_sent() -> None:
     """At its delay: an origin that may not answer holds up no other."""
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2, delay_ms=0))
-    turn = turn_of(scheduler, *await scheduler.take())
+    turn = turn_of(scheduler, *await scheduler.next())
     turn.is_apart = True
     turn.slot.delay_ms = 5_000
     assert scheduler.active == 1
@@ -227,7 +227,7 @@ async def test_a_request_that_is_apart_holds_a_queue_whose_delay_is_not_known() 
     """Found by the simulation: the engine had forgotten a delay, robots.txt was asked for, and a page 80 ms later."""
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2, delay_ms=-1))
-    turn = turn_of(scheduler, *await scheduler.take())
+    turn = turn_of(scheduler, *await scheduler.next())
     turn.is_apart = True
     turn.sent()
     assert scheduler.active == 1
@@ -238,7 +238,7 @@ async def test_a_request_that_is_apart_holds_a_queue_whose_delay_is_not_known() 
 async def test_a_request_that_is_not_apart_holds_its_queue_until_it_ends() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2))
-    turn = turn_of(scheduler, *await scheduler.take())
+    turn = turn_of(scheduler, *await scheduler.next())
     turn.sent()
     assert scheduler.active == 1
     turn.request_over(wait_ms=0)
