@@ -290,6 +290,7 @@ class FetchResult(msgspec.Struct, frozen=True, kw_only=True):
 
     `stale_connection`: the request was sent on a reused connection that the server had closed, and no byte came. That
     is not a failure of the URL or the host. `challenge`: the product that answered instead of the site.
+    `wants_signature`: the site asked for one, which the same request has if it is sent again; nor is that a failure.
     """
 
     url: str
@@ -299,6 +300,7 @@ class FetchResult(msgspec.Struct, frozen=True, kw_only=True):
     fetch_ms: int = 0
     retry_after_ms: int = 0
     challenge: str = ""
+    wants_signature: bool = False
 
 
 # How the queries of links are spelled: 0: in UTF-8; 1: in the encoding of their page. Stored with a crawl, because each

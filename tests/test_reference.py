@@ -44,6 +44,7 @@ SAYS_ABSENT = {
     ("docs/internals/architecture.md", "What is deliberately absent"): {
         "partitions": "only of scripts over several",
         "urls": "only of locks on them",
+        "url": "the same",
     },
     ("docs/guide/index.md", "What it does not do"): {
         "pages": "their requisites",

@@ -12,6 +12,8 @@ from msgspec.structs import asdict
 from crawler.cli.crawl_options import KEYS
 from crawler.cli.options import settings_of
 from crawler.cli.run_async import run_async
+from crawler.crawl.terms import permitted
+from crawler.crawl.url_input import url_of
 from crawler.engine.client import Engine
 from crawler.engine.embedded import EmbeddedEngine
 from crawler.errors import CrawlerError, DoctorError
@@ -30,11 +32,13 @@ from crawler.views.doctor import (
     check_python,
     report,
 )
+from crawler.views.identity_checks import EXAMPLE_URL, check_identity
 
 
 def run_doctor(arguments: argparse.Namespace) -> int:
     """Print all checks; raises DoctorError when one failed."""
-    checks = run_async(_checks(settings_of(arguments, KEYS, in_folder=True)))
+    url = url_of(arguments.url) if arguments.url else EXAMPLE_URL
+    checks = run_async(_checks(permitted(settings_of(arguments, KEYS, in_folder=True)), url))
     if arguments.json:
         out_json([asdict(check) for check in checks])
     else:
@@ -45,9 +49,10 @@ def run_doctor(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _checks(settings: Settings) -> "list[Check]":
+async def _checks(settings: Settings, url: str) -> "list[Check]":
     machine = [check_python(), check_files(settings), check_disk(settings), await check_dns(settings)]
     machine += await check_proxies(settings)
+    machine += await check_identity(settings, url)
     if settings.frontier.redis:
         machine += check_password_files(settings.frontier.redis)
     serving = _engine_url(settings)

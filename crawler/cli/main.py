@@ -103,6 +103,7 @@ GROUPS = {
         "fetch": ("parse_fetch:add_fetch", "fetch one page and show what the crawler sees"),
         "shell": ("parse_shell:add_shell", "fetch one page and look at it in a Python prompt"),
         "check": ("parse_check:add_check", "check a settings file or an app, and show which settings a URL gets"),
+        "identity": ("parse_identity:add_identity", "make, show or renew the key that proves who sent a request"),
         "replay": ("parse_replay:add_replay", "serve archives as a web on this machine, to try handlers on"),
         "completion": (
             "parse_completion:add_completion",

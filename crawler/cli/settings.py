@@ -71,6 +71,8 @@ def _show(arguments: argparse.Namespace, record: CrawlRecord) -> None:
     }
     rows = [(key, shown(value)) for key, value in sorted(stored.items()) if arguments.all or key not in same]
     rows += [("needs", f"fetch.{name}") for name in ("allow_private", "insecure_tls") if needs.get(name)]
+    if "key" in needs:
+        rows.append(("needs", f"the key {needs['key']}"))
     if "app" in needs:
         rows.append(("needs", f"the app {needs['app']}, SHA-256 {needs['app_digest'][:16]}..."))
     if rows:

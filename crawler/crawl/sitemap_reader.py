@@ -136,6 +136,10 @@ class SitemapReader:
             )
 
     async def _polite(self, url: str) -> FetchResult:
+        result = await self._once(url)
+        return await self._once(url) if result.wants_signature else result
+
+    async def _once(self, url: str) -> FetchResult:
         async with self._slot_borrower.borrow(url, patience_ms=COMMAND_PATIENCE_MS) as granted:
             if not granted:
                 raise NothingFetchedError(f"no turn at {host_of(url)} within 30 s: its domain is busy, try again")

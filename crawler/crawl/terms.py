@@ -11,6 +11,7 @@ import os
 import secrets
 import shlex
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,8 @@ OPTIONS = {"allow_private": "--allow-private", "insecure_tls": "--set fetch.inse
 
 class Permissions(msgspec.Struct, frozen=True, kw_only=True):
     """What commands on this machine permitted to the crawl that began at `origin`. `app` is as `load_app` takes it, a
-    file with its whole path; a module is looked for in `app_folder`.
+    file with its whole path; a module is looked for in `app_folder`. `key_file`: where the key is that signs requests,
+    with its whole path.
     """
 
     origin: float
@@ -43,6 +45,7 @@ class Permissions(msgspec.Struct, frozen=True, kw_only=True):
     insecure_tls: bool = False
     app: str = ""
     app_folder: str = ""
+    key_file: str = ""
 
 
 def permitted(settings: Settings) -> Settings:
@@ -58,7 +61,17 @@ def permitted(settings: Settings) -> Settings:
         handlers = replace(handlers, app=noted.app)
         if noted.app_folder not in ("", *sys.path):
             sys.path.insert(0, noted.app_folder)
-    return replace(settings, fetch=fetch, handlers=handlers)
+    return with_key_file(replace(settings, fetch=fetch, handlers=handlers), noted)
+
+
+def with_key_file(settings: Settings, noted: Permissions | None = None) -> Settings:
+    """The settings with the key file that an earlier command on this machine named."""
+    if "identity.key_file" in given_of(settings):
+        return settings
+    noted = noted or _noted(settings)
+    if noted is None or not noted.key_file:
+        return settings
+    return replace(settings, identity=replace(settings.identity, key_file=noted.key_file))
 
 
 def _noted(settings: Settings) -> Permissions | None:
@@ -163,6 +176,8 @@ def _needed(crawl: OpenCrawl, *, is_begun: bool, may_change: bool = False) -> tu
         if has != needed:
             needs = replace(needs, **{name: has})
             lines += [_changed(key, has, needed)] * is_begun
+    needs, key_lines = _needed_key(crawl, needs, is_begun=is_begun, may_change=may_change)
+    lines += key_lines
     app = settings.handlers.app
     if needs.app and not app:
         raise UsageError(f"this crawl passes its pages to {needs.app}: add --app with that file")
@@ -178,6 +193,38 @@ def _needed(crawl: OpenCrawl, *, is_begun: bool, may_change: bool = False) -> tu
     elif is_begun and digest != needs.app_digest:
         lines.append(f"{name} is not what it was when this crawl last ran; {again}")
     return replace(needs, app=name, app_digest=digest), lines
+
+
+def _needed_key(crawl: OpenCrawl, needs: Needs, *, is_begun: bool, may_change: bool) -> tuple[Needs, list[str]]:
+    """With the key that signs from now on: the newest one of this machine's file, which must have the known one, too.
+    Others can then verify what every machine of the crawl signs by one directory.
+    """
+    identity, path = crawl.settings.identity, crawl.settings.identity.key_file
+    if identity.sign == "off":
+        return replace(needs, key=""), []
+    from crawler.web.signing_keys import usable_keys
+
+    if needs.key and not path:
+        option = "--set identity.key_file=FILE"
+        raise UsageError(f"this crawl's requests are signed with the key {needs.key}: name its file here with {option}")
+    keys = usable_keys(path, time.time())
+    check_key_place(path)
+    if needs.key and needs.key not in keys.ids and is_begun and not may_change:
+        change = f"{program()} settings{where(crawl)} identity.key_file={shlex.quote(path)}"
+        raise UsageError(
+            f"this crawl's requests are signed with the key {needs.key}, which is not in {path}: copy the file from a "
+            f"machine that has it, or change the key for the whole crawl: {change}"
+        )
+    current = keys.current(time.time()).kid
+    lines = [f"requests are signed with the key {current} (it was {needs.key or 'none'})"]
+    return replace(needs, key=current), lines * (is_begun and needs.key != current)
+
+
+def check_key_place(path: str) -> None:
+    """Raises UsageError for a key file inside of a crawl folder, which is copied, backed up and shown to others."""
+    place = Path(path).expanduser().resolve()
+    if folder := next((one for one in place.parents if is_crawl_folder(one)), None):
+        raise UsageError(f"{path} is inside of the crawl folder {folder}: keep the key outside of it")
 
 
 def app_name(app: str) -> str:
@@ -205,6 +252,7 @@ def _note(crawl: OpenCrawl) -> None:
         insecure_tls=settings.fetch.insecure_tls,
         app=f"{Path(place).resolve()}{colon}{name}" if is_file else app,
         app_folder=str(Path.cwd()) if app and not is_file else "",
+        key_file=_whole_path(settings.identity.key_file) if settings.identity.sign != "off" else "",
     )
     if not settings.archive.dir or now == (_noted(settings) or Permissions(origin=now.origin)):
         return
@@ -213,6 +261,10 @@ def _note(crawl: OpenCrawl) -> None:
         replace_durably(path, crawl.folder.tmp / f"{FILE}.{secrets.token_hex(4)}", [msgspec.json.encode(now), b"\n"])
     except OSError as error:
         raise archive_error("write", path, error) from None
+
+
+def _whole_path(path: str) -> str:
+    return str(Path(path).expanduser().absolute()) if path else ""
 
 
 def _same(one: Any, other: Any) -> bool:

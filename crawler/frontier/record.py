@@ -23,13 +23,15 @@ from crawler.settings.schema import LoadedSettings
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What each machine has to permit or to bring, or the results would be others. `app` is the name of its file or
-    module, and of its object if it was named; `app_digest` is the SHA-256 of that file.
+    module, and of its object if it was named; `app_digest` is the SHA-256 of that file. `key`: the id of the key that
+    requests are signed with.
     """
 
     allow_private: bool = False
     insecure_tls: bool = False
     app: str = ""
     app_digest: str = ""
+    key: str = ""
 
 
 class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):

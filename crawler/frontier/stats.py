@@ -34,7 +34,7 @@ UNCHANGED = "unchanged"
 NAMED = "named"  # URLs of pages that the sitemaps of runs have
 # Of LOST; behind the first one follows a value of WARC-Truncated.
 CUT_BODY, LINKS, NOT_DECODED, OF_SITEMAP = "body:", "links", "decode_error", "sitemap"
-SEED_LED_AWAY, SCRIPTED = "seed_redirect", "scripts"
+SEED_LED_AWAY, SCRIPTED, UNSIGNED = "seed_redirect", "scripts", "signature"
 # Values of a queue's record that are not numbers.
 _TEXTS = frozenset({"borrower", "waiter", "domain", "stop", "users", "turns"})
 

@@ -179,6 +179,9 @@ class Logins:
 
     async def answered(self, session: Session, plan: LoginPlan, attempt: Attempt, result: FetchResult) -> int:
         """Go on with a login by the answer to its last request; ms until the next one."""
+        if result.wants_signature:  # its requests have one from now on; a form is not simply sent again
+            self.begins_again(session)
+            return 0
         if attempt.is_check:
             return await self._checked(session, plan, attempt, result)
         outcome = await self._judged(session, plan, attempt, result)

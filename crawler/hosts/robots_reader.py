@@ -140,8 +140,8 @@ class RobotsReader:
         url = robots_fetch.url
         limit = BODY_BYTES_MAX
         result = await self._fetcher.fetch(url, body_bytes_max=limit, before_send=before_send, working=working)
-        if result.stale_connection and not robots_fetch.was_stale:
-            robots_fetch.was_stale = True
+        if result.wants_signature or (result.stale_connection and not robots_fetch.was_stale):
+            robots_fetch.was_stale = result.stale_connection
             return RobotsResult(None, is_requested=True, fetch_ms=result.fetch_ms)
         robots_fetch.was_stale = False
         if result.failure is not None and result.failure.kind in OURS:

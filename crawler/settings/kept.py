@@ -34,6 +34,7 @@ class Kept(enum.Enum):
 _SECTIONS = {
     "scope": Kept.RESULTS,
     "fetch": Kept.RESULTS,
+    "identity": Kept.TREATMENT,
     "robots": Kept.RESULTS,
     "budget": Kept.TREATMENT,
     "traps": Kept.RESULTS,
@@ -57,6 +58,7 @@ _KEYS = {
     "fetch.allow_private": Kept.PERMISSION,
     "fetch.insecure_tls": Kept.PERMISSION,
     "handlers.app": Kept.PERMISSION,
+    "identity.key_file": Kept.PERMISSION,
 }
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from crawler.errors import UsageError
 from crawler.lazy_module import LazyModule
+from crawler.settings.contact import fault_of_contact
 from crawler.settings.internals import INTERNALS
 from crawler.settings.relations import complaints
 from crawler.settings.schema import FromEnvironment, LoadedSettings, Settings
@@ -35,11 +36,14 @@ def load(
     settings = _convert(merged, "settings")
     for complaint in complaints(settings):
         raise UsageError(complaint)
+    given = {f"{name}.{key}" for name, keys in merged.items() if isinstance(keys, dict) for key in keys}
+    if "fetch.contact" in given and (fault := fault_of_contact(settings.fetch.contact)):
+        # Only where it is given: a crawl that was begun with another one keeps it.
+        raise UsageError(f"fetch.contact = {settings.fetch.contact[:100]!r}: {fault}")
     frontier, least_s = settings.frontier, 2 * settings.fetch.total_timeout_s
     if frontier.visibility_timeout_s < least_s:  # or a slow fetch would be delivered again while it goes on
         frontier = replace(frontier, visibility_timeout_s=least_s)
     sections = msgspec.structs.asdict(replace(settings, frontier=frontier))
-    given = {f"{name}.{key}" for name, keys in merged.items() if isinstance(keys, dict) for key in keys}
     return LoadedSettings(**sections, given=frozenset(given))
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from crawler.expressions import fault_of
 from crawler.lazy_module import LazyModule
+from crawler.settings.contact import fault_of_origin
 from crawler.settings.proxies import FROM_VARIABLES, fault_of_proxy
 from crawler.settings.schema import OrderSettings, Settings
 from crawler.settings.site_checks import site_complaints
@@ -19,6 +20,7 @@ else:
     tomllib = LazyModule("tomllib")
 
 
+SIGNATURE_HEADERS = frozenset(("signature", "signature-input", "signature-agent"))
 HISTORY_BYTES_MIN = 1_000_000  # a 64th of it is a segment, which has to hold some lines with the longest URLs
 
 
@@ -32,6 +34,7 @@ def complaints(settings: Settings) -> Iterator[str]:
     yield from _gateway(settings)
     yield from _headers(settings)
     yield from _history(settings)
+    yield from _identity(settings)
     yield from _membership(settings)
     yield from _order(settings)
     yield from _scope(settings)
@@ -117,6 +120,18 @@ def _history(settings: Settings) -> Iterator[str]:
     bytes_max, least = settings.history.bytes_max, HISTORY_BYTES_MIN
     if 0 < bytes_max < least:
         yield f"history.bytes_max = {bytes_max} must be at least {least}, or 0 to keep no history"
+
+
+def _identity(settings: Settings) -> Iterator[str]:
+    identity = settings.identity
+    if identity.agent and (fault := fault_of_origin(identity.agent)):
+        yield f"identity.agent = {identity.agent[:100]!r}: {fault}"
+    if identity.sign == "off":
+        return
+    for number, site in enumerate(settings.sites):
+        for name in site.headers:
+            if name.lower() in SIGNATURE_HEADERS:
+                yield f"sites[{number}].headers.{name} can't be set: identity.sign = {identity.sign} sets it"
 
 
 def _membership(settings: Settings) -> Iterator[str]:

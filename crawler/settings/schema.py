@@ -80,6 +80,15 @@ class FetchSettings(_Section, frozen=True):
     accept_language: str = "en,*;q=0.5"
 
 
+class IdentitySettings(_Section, frozen=True):
+    """How requests show who sends them, beyond fetch.user_agent and fetch.contact: by signatures (RFC 9421)."""
+
+    sign: Literal["off", "asked", "always"] = "off"  # asked: to the sites that ask for a signature
+    key_file: str = ""  # of this machine: 'crawler identity new' makes it
+    agent: str = ""  # "https://bot.example": where the directory of keys is published
+    nonce: bool = False  # a signature of its own for each request
+
+
 class RobotsSettings(_Section, frozen=True):
     obey: bool = True
     agent: str = "shardcrawl"  # the product token looked up in robots.txt
@@ -334,6 +343,7 @@ class Settings(_Section, frozen=True):
     scope: ScopeSettings = ScopeSettings()
     politeness: PolitenessSettings = PolitenessSettings()
     fetch: FetchSettings = FetchSettings()
+    identity: IdentitySettings = IdentitySettings()
     robots: RobotsSettings = RobotsSettings()
     dns: DnsSettings = DnsSettings()
     retry: RetrySettings = RetrySettings()

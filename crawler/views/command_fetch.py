@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 
 from crawler.crawl.opening import OpenCrawl
+from crawler.crawl.terms import with_key_file
 from crawler.hosts.borrowed_slots import COMMAND_PATIENCE_MS, SlotBorrower
 from crawler.hosts.robots_cache import RobotsCache
 from crawler.hosts.robots_reader import RobotsReader
@@ -22,7 +23,7 @@ async def polite_fetcher(crawl: OpenCrawl) -> AsyncIterator[tuple[Fetcher, SlotB
     """A fetcher, and slots on the politeness clocks of hosts, whoever owns them."""
     resolver = CachingResolver(crawl.settings.dns, allow_private=crawl.settings.fetch.allow_private)
     try:
-        async with Fetcher(crawl.settings, resolver=resolver, version=program_version()) as fetcher:
+        async with Fetcher(with_key_file(crawl.settings), resolver=resolver, version=program_version()) as fetcher:
             yield fetcher, SlotBorrower(crawl.frontier, crawl.placement.of)
     finally:
         await resolver.close()

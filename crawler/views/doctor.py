@@ -54,6 +54,7 @@ class Check(msgspec.Struct, frozen=True):
     level: Level
     found: str
     mend: str = ""  # how to fix it
+    lines: tuple[str, ...] = ()  # what was found, where that is more than a line
 
 
 def ok(name: str, found: str) -> Check:
@@ -66,6 +67,7 @@ def report(checks: list[Check]) -> str:
     lines = []
     for row, check in zip(rows, checks, strict=True):
         lines.append(row)
+        lines += [f"{'':>4}{line}" for line in check.lines]
         if check.mend:
             lines.append(f"{'':>4}fix: {check.mend}")
     return "\n".join(lines)

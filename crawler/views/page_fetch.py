@@ -71,6 +71,8 @@ class PageClient:
                     result = await fetcher.fetch(
                         url, request=request, note_sent=_on_new_connection if is_once else None
                     )
+                    if result.wants_signature:
+                        continue
                     r = result.response
                     target = redirect_target(url, r.header("location")) if r and r.status in REDIRECTS else None
                     is_last = not follow or not target or len(passed) >= REDIRECTS_MAX
@@ -100,6 +102,8 @@ async def _robots(fetcher: Fetcher, origin: str, settings: Settings) -> PageRobo
     where, response = f"{origin}/robots.txt", None
     for _ in range(ROBOTS_REDIRECTS_MAX + 1):
         result = await fetcher.fetch(where, body_bytes_max=ROBOTS_BYTES_MAX)
+        if result.wants_signature:
+            result = await fetcher.fetch(where, body_bytes_max=ROBOTS_BYTES_MAX)
         response = result.response
         if response is None:
             assert result.failure is not None

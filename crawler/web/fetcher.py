@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
 
@@ -27,6 +27,7 @@ from crawler.rules.proxy_health import Fault
 from crawler.rules.sites import SECRET_HEADERS, SiteRules, SiteTable, is_secret_header
 from crawler.rules.urls import host_of, split
 from crawler.settings import FromEnvironment, Settings, SiteSettings
+from crawler.settings.contact import fault_of_contact
 from crawler.settings.schema import Text
 from crawler.settings.site_checks import fault_of_site_value, fixed_cookies
 from crawler.web.connection import IDLE, Connection
@@ -37,6 +38,9 @@ from crawler.web.proxy import NO_LOGIN, WANTS_LOGIN, WRONG_LOGIN
 from crawler.web.resolver import CachingResolver, LookupFailedError
 from crawler.web.response import Head
 from crawler.web.routes import Routes
+
+if TYPE_CHECKING:
+    from crawler.web.signing import Signed, Signer
 
 # Headers, cookies and credentials that [[sites]] add to the requests of matching URLs, and of no others.
 #
@@ -162,10 +166,34 @@ def user_agent(settings: Settings, version: str) -> str:
     return " ".join(named.encode("latin-1", "replace").decode("latin-1").split())
 
 
+def sender_of(contact: str) -> str:
+    """The From header (RFC 9110 10.1.2) of a contact; "" for one that is not a mail address."""
+    return contact if "@" in contact and not fault_of_contact(contact) else ""
+
+
+def _signer_of(settings: Settings) -> "Signer | None":
+    if settings.identity.sign == "off":
+        return None
+    from crawler.web.signing import Signer
+
+    return Signer.of(settings)
+
+
+class _Message(NamedTuple):
+    """A request: its bytes, and what is archived of it."""
+
+    sent: bytes
+    kept_head: bytes
+    kept_body: bytes
+    is_head: bool
+    is_signed: bool
+
+
 class Fetcher:
     """An async context manager around a pool of connections. The caller closes the resolver.
 
-    Raises UsageError when [[sites]] or fetch.proxy need an environment variable that is not set.
+    Raises UsageError when [[sites]] or fetch.proxy need an environment variable that is not set, or identity.sign needs
+    a key that is not here.
     """
 
     def __init__(self, settings: Settings, *, resolver: CachingResolver, version: str) -> None:
@@ -175,6 +203,7 @@ class Fetcher:
         self._resolver = resolver
         self.network = OwnNetwork(resolver, self._reach)
         self._routes = Routes.of(settings)
+        self.signer = _signer_of(settings)
         self.has_proxies = self._routes is not None and not settings.fetch.gateway
         self._of_proxies: CachingResolver | None = None
         self._user_agent = user_agent(settings, version)
@@ -239,13 +268,7 @@ class Fetcher:
             except ConnectFailedError as error:
                 unreached = await self._judged(origin, self._whose(origin, error.failure, error.fault))
                 return FetchResult(url=url, failure=unreached, fetch_ms=_ms(loop.time() - began))
-        head, kept_head = self._request_head(origin, target, cookies, request, hides_cookies=hides_cookies)
-        if origin.login:  # for the proxy alone: it is not archived
-            head = head[:-2] + origin.login + head[-2:]
-        message, kept_body, is_head = head, b"", False
-        if request is not None:
-            message, is_head = head + request.body, request.method == "HEAD"
-            kept_body = request.body if not request.is_secret else KEPT_OUT.encode() * bool(request.body)
+        message = self._message(origin, target, cookies, request, hides_cookies=hides_cookies)
         body_limit = settings.body_bytes_max if body_bytes_max is None else body_bytes_max
         self._running.add(connection)
         try:
@@ -256,7 +279,7 @@ class Fetcher:
             sent_at, started_at = loop.time(), time.time()
             deadline = began + settings.total_timeout_s
             await connection.begin(
-                message, body_bytes_max=body_limit, deadline=deadline, working=working, is_head=is_head
+                message.sent, body_bytes_max=body_limit, deadline=deadline, working=working, is_head=message.is_head
             )
         except BaseException:
             connection.abort()
@@ -286,8 +309,8 @@ class Fetcher:
                 truncated=truncated or ("length" if found.truncated else ""),
                 decode_error=found.error or sent.error,
                 decoded=max(found.decoded, sent.decoded),
-                request_head=kept_head,
-                request_body=kept_body,
+                request_head=message.kept_head,
+                request_body=message.kept_body,
                 remote_ip="" if origin.has_proxy else connection.remote_ip,
                 started_at=started_at,
                 fetch_ms=fetch_ms,
@@ -301,8 +324,13 @@ class Fetcher:
             now_s=time.time(),
             max_s=RETRY_AFTER_MAX_S,
         )
-        challenge = challenge_of(response.headers, response.body)
-        return FetchResult(url=url, response=response, fetch_ms=fetch_ms, retry_after_ms=asked_ms, challenge=challenge)
+        # What must not be repeated is not: what comes later is signed.
+        again = self.signer is not None and self._asks(origin, answer, message) and note_sent is None
+        challenge = challenge_of(response.headers, response.body) if not again else ""
+        return FetchResult(
+            url=url, response=response, fetch_ms=fetch_ms, retry_after_ms=asked_ms, challenge=challenge,
+            wants_signature=again,
+        )  # fmt: skip
 
     def _end(self, origin: Origin, connection: Connection) -> tuple[Failure | None, Head | None, bytes, str]:
         """The result of an exchange: failure, head, body, how it was cut. The connection is kept or closed."""
@@ -333,6 +361,12 @@ class Fetcher:
     def kept_head(self, url: str) -> bytes:
         """The head of a plain request for this canonical URL, without secrets. Raises InvalidUrl."""
         return self._request_head(*self._origin_and_target(url), ())[1]
+
+    def example_head(self, url: str) -> bytes:
+        """The same, with a signature if such requests may get one."""
+        origin, target = self._origin_and_target(url)
+        head = self._request_head(origin, target, ())[1]
+        return head if self.signer is None else head[:-2] + self.signer.example(origin.host_header)
 
     async def taken(self, body_bytes: int, read: Callable[[], Response]) -> Response:
         """A response that is read from elsewhere, in a thread, once there is room for it: it counts as one of ours."""
@@ -570,6 +604,8 @@ class Fetcher:
             "accept": ("Accept", self._settings.fetch.accept),
             "accept-encoding": ("Accept-Encoding", ACCEPT_ENCODING),
         }
+        if sender := sender_of(self._settings.fetch.contact):
+            headers["from"] = "From", sender
         if self._settings.fetch.accept_language:
             headers["accept-language"] = "Accept-Language", self._settings.fetch.accept_language
         headers |= added or {}
@@ -578,6 +614,43 @@ class Fetcher:
             headers["cookie"] = "Cookie", cookie
         lines = [" HTTP/1.1", *(f"{name}: {value}" for name, value in headers.values()), "", ""]
         return "\r\n".join(lines).encode("latin-1", "replace")
+
+    def _message(
+        self,
+        origin: Origin,
+        target: str,
+        cookies: Collection[tuple[str, str]],
+        request: Request | None,
+        *,
+        hides_cookies: bool,
+    ) -> "_Message":
+        """A request as it is sent now."""
+        head, kept_head = self._request_head(origin, target, cookies, request, hides_cookies=hides_cookies)
+        signed = None
+        if self.signer is not None:
+            signed = self.signer.lines(origin.host_header, request.headers if request is not None else ())
+        if signed is not None:
+            head, kept_head = self._with_signature(head, kept_head, signed)
+        if origin.login:  # for the proxy alone: it is not archived
+            head = head[:-2] + origin.login + head[-2:]
+        if request is None:
+            return _Message(head, kept_head, b"", is_head=False, is_signed=signed is not None)
+        kept_body = request.body if not request.is_secret else KEPT_OUT.encode() * bool(request.body)
+        is_head = request.method == "HEAD"
+        return _Message(head + request.body, kept_head, kept_body, is_head=is_head, is_signed=signed is not None)
+
+    def _asks(self, origin: Origin, answer: Head, message: "_Message") -> bool:
+        """Does an answer ask for a signature that the same request would have now?"""
+        field = answer.listed(b"accept-signature")
+        if not field or self.signer is None:
+            return False
+        asked = field.encode("latin-1")
+        return self.signer.answered(origin.host_header, answer.status, asked, was_signed=message.is_signed)
+
+    def _with_signature(self, head: bytes, kept_head: bytes, signed: "Signed") -> tuple[bytes, bytes]:
+        """The heads with it. What is archived lacks the signature itself: until it expires, it is as good as a key."""
+        kept = signed.sent if self._settings.archive.request_secrets else signed.kept
+        return head[:-2] + signed.sent, kept_head[:-2] + kept
 
     def _without_transfer_coding(self, answer: Head, raw: bytes, truncated: str, limit: int) -> Inflated:
         """The body without codings of its transfer, which nobody asked for; as it came where they can't be undone."""

@@ -44,6 +44,7 @@ from crawler.frontier.stats import (
     SCRIPTED,
     SEED_LED_AWAY,
     UNCHANGED,
+    UNSIGNED,
     lost_of,
 )
 from crawler.membership.held import HeldPartitions
@@ -592,6 +593,7 @@ def lost_parts(page: ParsedPage, response: Response) -> dict[str, int]:
         LINKS: page.links_dropped,
         OF_SITEMAP: int(is_ok and bool(page.flaw)),
         SCRIPTED: int(is_ok and page.is_scripted),
+        UNSIGNED: int(response.status in (401, 403) and bool(response.header("accept-signature"))),
     }
     if reason := lost_of(truncated=response.truncated, decode_error=response.decode_error):
         lost[reason] = 1

@@ -460,7 +460,7 @@ class FetchStage:
             await self._hosts.recall(claim, recall)
         if not self._work.held.holds(claim):
             return self._late(page_request)
-        if self._stale.is_first(claim, result):
+        if result.wants_signature or self._stale.is_first(claim, result):
             self._session.notes.cut_off(claim, page_request.started_at)
             self._cookie_walls.put_back(claim, step)
             return Requeue()  # its queue waits as after any request

@@ -14,6 +14,7 @@ from crawler.errors import ArchiveError
 from crawler.media_type import is_html, media_type
 from crawler.rules.conditional import validators_of
 from crawler.rules.health import retry_after_ms
+from crawler.rules.signatures import dictionary_of, wish_in
 from crawler.web.response import BadHead
 from tests.growth.reading import (
     BASE,
@@ -69,6 +70,13 @@ def rows() -> Iterator[Target]:
     )
     yield Target(name="headers", function=headers, tokens=(*TEXT, b"Set-Cookie: a=b\n", b"a:b\n"), bytes_max=60 * KIB)
     yield Target(name="set-cookie", function=cookies, tokens=(*TEXT, b"a=b;", b"expires="), bytes_max=60 * KIB)
+    yield Target(
+        name="accept-signature",
+        function=lambda data: (wish_in(data, covers_agent=True, keyids=("K",)), dictionary_of(data)),
+        around=((b"", b""), (b'a=("@authority" ', b');tag="web-bot-auth"'), (b'a=("@authority");nonce="', b'"')),
+        tokens=(*TEXT, b'"@authority" ', b"a=(), ", b";key=", b'"a"', b":YQ==:", b"?1", b"@1", b'%"a"', b"1.5", b"\\"),
+        bytes_max=60 * KIB,
+    )
     yield Target(
         name="validators",
         reads_text=True,

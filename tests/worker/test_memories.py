@@ -40,15 +40,26 @@ from crawler.rules.job_runs import RunRecord, RunSpec
 from crawler.rules.places import Fingerprints
 from crawler.rules.proxy_health import Fault, ProxyHealth
 from crawler.rules.scope import ScopeRules
+from crawler.rules.signatures import Wish
 from crawler.rules.sites import SiteRules, of_queues
 from crawler.rules.trap_verdict import TrapRules
 from crawler.rules.urls import JoinCache, join_all
-from crawler.settings import DnsSettings, FetchSettings, ScopeSettings, Settings, SiteSettings, TrapSettings
-from crawler.web import connection_pool, fetcher, resolver
+from crawler.settings import (
+    DnsSettings,
+    FetchSettings,
+    IdentitySettings,
+    ScopeSettings,
+    Settings,
+    SiteSettings,
+    TrapSettings,
+)
+from crawler.web import connection_pool, fetcher, resolver, signing
 from crawler.web import tls as tls_context
 from crawler.web.connection_pool import Pool
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
+from crawler.web.signing import Signer
+from crawler.web.signing_keys import SigningKeys, new_key
 from crawler.web.tls import ResumingContext
 from crawler.worker import (
     address_limit,
@@ -152,6 +163,34 @@ async def origins(patch: pytest.MonkeyPatch) -> Filled:
         one._origin_and_target(f"{origin(n)}/")
     hosts = [one._origins.get(origin(n)) for n in range(MANY)]
     return Filled(len(one._origins), right([found and found.host for found in hosts], lambda n: f"h{n}.test"))
+
+
+def signer_of(patch: pytest.MonkeyPatch) -> Signer:
+    patch.setattr(signing, "SIGNED_MAX", BOUND)
+    patch.setattr(signing, "ASKED_MAX", BOUND)
+    identity = IdentitySettings(sign="always")
+    return Signer(identity, SigningKeys((new_key(nbf=0),)), clock=lambda: 1e9)
+
+
+async def signatures(patch: pytest.MonkeyPatch) -> Filled:
+    one = signer_of(patch)
+    made = [one.lines(f"h{n}.test") for n in range(MANY)]
+    return Filled(len(one._signed), right([one._signed.get(f"h{n}.test") for n in range(MANY)], lambda n: made[n]))
+
+
+async def wishes(patch: pytest.MonkeyPatch) -> Filled:
+    one = signer_of(patch)
+    for n in range(MANY):
+        one.answered(f"h{n}.test", 401, f'a{n}=("@authority")'.encode(), was_signed=False)
+    found = [one._wishes.get(f"h{n}.test") for n in range(MANY)]
+    return Filled(len(one._wishes), right(found, lambda n: Wish(f"a{n}")))
+
+
+async def unmet_wishes(patch: pytest.MonkeyPatch) -> Filled:
+    one = signer_of(patch)
+    for n in range(MANY):
+        one.answered(f"h{n}.test", 401, b'a=("@path")', was_signed=False)
+    return Filled(len(one._unmet), known(f"h{n}.test" in one._unmet for n in range(MANY)))
 
 
 class FakeConnection:
@@ -661,6 +700,9 @@ FILLS: dict[str, tuple[Fill, str]] = {
     "queue slots": (slots, OLDEST),
     "claims that wait at an address": (waiting_at_addresses, OLDEST),
     "origins of the fetcher": (origins, OLDEST),
+    "signatures": (signatures, OLDEST),
+    "authorities that ask for signatures": (wishes, OLDEST),
+    "authorities that take no signature of ours": (unmet_wishes, OLDEST),
     "idle connections": (idle_connections, OLDEST),
     "TLS sessions": (sessions, OLDEST),
     "names in the resolver's cache": (names, OLDEST),
