@@ -96,6 +96,8 @@ def _outcomes(seeds: Sequence[int], options: argparse.Namespace) -> Iterator[Out
     with multiprocessing.get_context("fork").Pool(options.jobs, initializer=_end_in_order) as pool:
         for outcomes in pool.imap_unordered(run_block, blocks):
             yield from outcomes
+        pool.close()  # what `with` does ends workers that may hold the pool's lock, and then waits for the others
+        pool.join()
 
 
 def _end_in_order() -> None:
