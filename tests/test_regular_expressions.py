@@ -19,6 +19,7 @@ ALLOWED = {
     "archive/index.py": "site: one loop each",
     "crawl/url_input.py": "seeds as people type them",
     "content/charset.py": "site: possessive loops, within 64 KiB of a page; one class",
+    "content/fingerprint.py": "site: one loop over one class, within 256 Ki characters",
     "content/form_owners.py": "site: possessive loops within a tag; fixed lengths",
     "content/json_text.py": "site: possessive loops whose characters exclude each other",
     "content/parse_cost.py": "site: possessive loops whose characters exclude each other",
