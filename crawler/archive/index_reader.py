@@ -13,7 +13,6 @@ import contextlib
 import heapq
 import mmap
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
@@ -27,6 +26,7 @@ from crawler.archive.appender import OPEN_SUFFIX
 from crawler.archive.checked_lines import DamagedLine, is_right
 from crawler.archive.folder import CrawlFolder, archive_error
 from crawler.archive.index import surt, to_entry
+from crawler.archive.scratch import scratch_file
 from crawler.model import SITEMAP, CommitEntry
 
 _SITEMAP = b'"label":"%b"' % SITEMAP.encode()
@@ -160,8 +160,7 @@ class IndexReader:
             return ()
 
     def _temporary(self, lines: Iterable[bytes], stack: contextlib.ExitStack) -> IO[bytes]:
-        where = self.folder.tmp if os.access(self.folder.tmp, os.W_OK) else None  # the folder may be read-only
-        file = stack.enter_context(tempfile.TemporaryFile("w+b", dir=where))  # noqa: SIM115 (the stack closes it)
+        file = stack.enter_context(scratch_file(self.folder.tmp))
         file.writelines(lines)
         file.seek(0)
         return file

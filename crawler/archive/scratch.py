@@ -1,10 +1,10 @@
-"""A database for what does not fit into memory: in a file of the crawl folder that is gone with its process."""
+"""What does not fit into memory: in a file of the crawl folder that is gone with its process. Bytes, or a database."""
 
 import contextlib
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from crawler.archive.folder import archive_error
 
@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 
 
 CACHE_KIB = 32 * 1024
+
+
+def scratch_file(home: Path) -> IO[bytes]:
+    """A new file without a name; elsewhere if the crawl folder is read-only. Raises OSError."""
+    return tempfile.TemporaryFile("w+b", dir=home if os.access(home, os.W_OK) else None)
 
 
 def open_scratch(home: Path, prefix: str, tables: str) -> "sqlite3.Connection":

@@ -5,6 +5,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from crawler.archive.crawl_binding import bound_to
 from crawler.archive.folder import OUTPUTS, CrawlFolder, open_existing
@@ -19,13 +20,25 @@ from crawler.outputs.cursor import refuse_foreign
 from crawler.outputs.export import export
 from crawler.outputs.files import NAME_SHOWN
 from crawler.outputs.opening import check_target, targets_of
-from crawler.outputs.records import ITEMS, PAGES, Items, Pages, RecordSource, UndecodableError
+from crawler.outputs.records import (
+    DUPLICATE_OF,
+    FINGERPRINT,
+    ITEMS,
+    PAGES,
+    Items,
+    Pages,
+    RecordSource,
+    UndecodableError,
+)
 from crawler.outputs.target import STDOUT, Target, TargetKind
 from crawler.rules.parts import range_of
 from crawler.terminal.output import say, warn
 from crawler.terminal.progress import progress
 from crawler.terminal.words import counted
 from crawler.version import how_to_install
+
+if TYPE_CHECKING:
+    from crawler.outputs.unique import Counts, Duplicates, How
 
 BODY_BYTES_MAX = 64 * 1024 * 1024
 RATIO_MAX = 1000
@@ -57,12 +70,23 @@ def run_export(arguments: argparse.Namespace) -> int:
         say(f"Exporting {folder.root} ...")
     of_part = _part_of(folder, arguments.of_partitions) if arguments.of_partitions is not None else None
     source: RecordSource = Items(folder)
-    if not arguments.items:
-        source = Pages(folder, text=arguments.text, links=arguments.links, decode=decode)
-    with contextlib.closing(source):
+    with contextlib.ExitStack() as stack:
+        unique = None
+        if not arguments.items:
+            pages = source = Pages(
+                folder, text=arguments.text, links=arguments.links, decode=decode, columns=arguments.columns,
+                has_fingerprints=FINGERPRINT in arguments.columns and arguments.unique != "near",
+            )  # fmt: skip
+            if arguments.unique:
+                from crawler.outputs.unique import Duplicates, How
+
+                unique = stack.enter_context(
+                    contextlib.closing(Duplicates(folder, How(arguments.unique), pages.fingerprint))
+                )
+        stack.enter_context(contextlib.closing(source))
         export_all(
             folder, targets, source, since=arguments.since, of_run=arguments.of_run, changed=arguments.changed,
-            unless=arguments.unless, of_part=of_part, verbose=arguments.verbose,
+            unless=arguments.unless, of_part=of_part, unique=unique, verbose=arguments.verbose,
         )  # fmt: skip
     return 0
 
@@ -83,26 +107,34 @@ def _check_content(arguments: argparse.Namespace) -> None:
         raise UsageError("--changed compares a run of a job with the one before: add --run ID")
     if arguments.items and (arguments.text or arguments.links):
         raise UsageError("--text and --links are of pages: leave out --items")
-    if arguments.text == "main":
+    if arguments.items and (arguments.unique or arguments.columns):
+        raise UsageError("--unique and --columns are of pages: leave out --items")
+    if DUPLICATE_OF in arguments.columns and not arguments.unique:
+        raise UsageError(f"--columns {DUPLICATE_OF} needs --unique exact or --unique near")
+    wanting = {
+        "--text main": arguments.text == "main",
+        "--unique near": arguments.unique == "near",
+        f"--columns {FINGERPRINT}": FINGERPRINT in arguments.columns,
+    }
+    if option := next((name for name, is_given in wanting.items() if is_given), ""):
         try:
             import trafilatura  # noqa: F401
         except ImportError:
-            raise UsageError(
-                f"--text main needs trafilatura: {how_to_install('text', 'trafilatura')} (--text visible needs nothing)"
-            ) from None
+            else_ = " (--text visible needs nothing)" if option == "--text main" else ""
+            raise UsageError(f"{option} needs trafilatura: {how_to_install('text', 'trafilatura')}{else_}") from None
 
 
 def export_all(
     folder: CrawlFolder, targets: Sequence["Target"], source: RecordSource, *, since: float = 0.0,
     of_run: str = "", changed: bool = False, unless: Sequence[str] = (),
-    of_part: Callable[[str], bool] | None = None, verbose: bool = False,
+    of_part: Callable[[str], bool] | None = None, unique: "Duplicates | None" = None, verbose: bool = False,
 ) -> None:  # fmt: skip
     """Write the targets and say how many records went where; blocking. Raises ArchiveError, OutputError, UsageError."""
     fills_stdout = any(target.kind is TargetKind.STREAM for target in targets)
     with progress(verbose=verbose, fills_stdout=fills_stdout) as meter:
         summary = export(
             folder, targets, source, since=since, run=of_run, changed=changed, unless=unless, of_part=of_part,
-            meter=meter,
+            unique=unique, meter=meter,
         )  # fmt: skip
     places = [one.shown for one in targets if one.kind is not TargetKind.STREAM and one.shown not in summary.kept]
     if places:
@@ -112,6 +144,8 @@ def export_all(
         say(f"field {field[:NAME_SHOWN]!r} is column {column!r}")
     if summary.left_out:
         say(f"{counted(summary.left_out, 'page')} left out (--unless {', '.join(unless)})")
+    if unique is not None and summary.unique is not None:
+        _say_unique(unique.how, summary.unique, is_left_out=DUPLICATE_OF not in source.shape.columns)
     if summary.pruned:
         say(f"{counted(summary.pruned, 'page')} of run {of_run} removed by 'crawler prune'")
     elif of_run and not summary.by_status and changed:
@@ -124,6 +158,17 @@ def export_all(
     if summary.kept:
         kept = ", ".join(summary.kept)
         raise UsageError(f"nothing was found to write, and {kept} has something: it stays; remove it for an empty one")
+
+
+def _say_unique(how: "How", counts: "Counts", *, is_left_out: bool) -> None:
+    groups = f" ({counted(counts.groups, 'group')})" if counts.groups else ""
+    done = f"left out (--unique {how})" if is_left_out else f"marked (--unique {how}, column {DUPLICATE_OF})"
+    say(f"{counted(counts.duplicates, 'duplicate')}{groups} {done}")
+    if counts.without:
+        say(f"{counted(counts.without, 'page has', 'pages have')} too little text to be compared, or none")
+    if counts.crowded:
+        few = "too many pages are almost the same: some may not have been compared with each other"
+        warn(f"{counted(counts.crowded, 'page')} among which {few}")
 
 
 def _say_missing(missing: "Sequence[MissingFile]") -> None:

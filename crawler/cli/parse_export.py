@@ -13,12 +13,16 @@ OUTPUT_HELP = (
     "JSON Lines on standard output"
 )
 
+COLUMNS = ("fingerprint", "duplicate_of")
+
 EXPORT_EPILOG = """\
 examples:
   crawler export -o pages.jsonl -o pages.csv.gz
   crawler export --items -o items.jsonl
   crawler export --unless noindex -o pages.parquet
   crawler export --run 0k3v9x2m7q.1.trvm5c --changed -o changed.jsonl
+  crawler export --unique near -o pages.parquet
+  crawler export --unique near --columns duplicate_of -o pages.csv
   crawler export --text main --since 1d -o articles.parquet
   crawler export -o 'postgresql://crawler@db.example/web?table=pages'
   crawler export --text | jq -r 'select(.status == 200) | .title'
@@ -26,6 +30,7 @@ examples:
 fields: url, status, fetched_at, content_type, bytes, title, depth, digest, redirect_to,
 truncated, decode_error, noindex, warc_file, warc_offset, visit; of pages that a run of a job
 fetched: run;
+with --columns: fingerprint (of the main text), duplicate_of (with --unique);
 with --text: text; with --links: links; with --items: those of the items
 
 exit codes: 0 done, 2 bad folder or target, 4 another process is writing the target, 5 disk full
@@ -66,6 +71,16 @@ def add_export(p: argparse.ArgumentParser) -> None:
         "may be repeated",
     )  # fmt: skip
     p.add_argument(
+        "--unique", choices=("exact", "near"), default="",
+        help="leave out pages with the same body as another one (exact), or with almost the same main text too (near: "
+        "needs trafilatura); of each group the one is kept that is nearest to the seeds, then that was fetched first",
+    )  # fmt: skip
+    p.add_argument(
+        "--columns", type=_columns, metavar="NAMES", default=(),
+        help="more columns, separated by commas: fingerprint, of the main text (needs trafilatura); duplicate_of, with "
+        "--unique: the URL that a page is a duplicate of, and no page is left out",
+    )  # fmt: skip
+    p.add_argument(
         "--partitions",
         dest="of_partitions",
         metavar="A-B",
@@ -73,6 +88,13 @@ def add_export(p: argparse.ArgumentParser) -> None:
     )
     add_common(p)
     p.set_defaults(run="crawler.cli.export:run_export", takes_urls=False)
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if unknown := [name for name in names if name not in COLUMNS]:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {', '.join(COLUMNS)}")
+    return names
 
 
 def since_type(text: str) -> float:

@@ -5,9 +5,9 @@ Memory is bounded by the index reader's and by a batch of rows.
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 
@@ -15,13 +15,17 @@ from crawler.archive.folder import CrawlFolder
 from crawler.archive.index_reader import IndexReader, MissingFile, index_bytes
 from crawler.archive.run_changes import changed_pages, no_page_of
 from crawler.errors import OutputError, UsageError
+from crawler.model import CommitEntry
 from crawler.outputs.cursor import note_ours
 from crawler.outputs.opening import open_whole
-from crawler.outputs.records import RecordSource, committed_at, rows_of
+from crawler.outputs.records import DUPLICATE_OF, FINGERPRINT, RecordSource, committed_at, fingerprint_shown, rows_of
 from crawler.outputs.sink import Mark, OutputEnded, Row, Sink
 from crawler.outputs.target import Target, TargetKind
 from crawler.outputs.writer_lock import writing
 from crawler.rules.progress import SILENT, Meter
+
+if TYPE_CHECKING:
+    from crawler.outputs.unique import Counts, Duplicates, Page
 
 BATCH_ROWS = 1000
 PULSE_PAGES = 16  # pages between two reports of progress: one takes from 10 us to 50 ms
@@ -34,6 +38,7 @@ class ExportSummary(msgspec.Struct, frozen=True, kw_only=True):
     by_status: dict[int, int]  # of the pages that they are of
     pruned: int = 0  # pages of the run that was asked for that are not there any more
     left_out: int = 0  # pages with a mark
+    unique: "Counts | None" = None
     missing: list[MissingFile] = msgspec.field(default_factory=list)
     unchecked: int = 0  # lines of the index without a checksum
     marks: dict[str, Mark] = {}  # of files, by the names of their targets
@@ -51,6 +56,7 @@ def export(
     changed: bool = False,
     unless: Sequence[str] = (),
     of_part: Callable[[str], bool] | None = None,
+    unique: "Duplicates | None" = None,
     stdout: IO[bytes] | None = None,
     is_alone: bool = False,
     meter: Meter = SILENT,
@@ -58,7 +64,7 @@ def export(
     """Write the records of all pages that were committed at `since` (wall time, seconds) or later; with `run`, only
     those of this run of a job, and with `changed` the ones of these that are new or other than in an earlier run;
     `unless`: without those that have one of these marks (noindex, truncated); `of_part`: only URLs of which this is
-    true.
+    true; `unique`: without duplicates among all these, or with them if the source has the column `duplicate_of`.
 
     Raises UsageError for a target that can't be written and ConflictError for one that another process is writing,
     before any work, and for a run of which nothing is known, before any target has changed; OutputError and
@@ -79,7 +85,12 @@ def export(
         sinks = [stack.enter_context(contextlib.closing(open_whole(one, source.shape, stdout))) for one in targets]
         going = list(zip(targets, sinks, strict=True))
         pruned, left_out = Counter[str](), Counter[str]()
-        rows = _rows(reader, source, since, run, changed, unless, of_part, by_status, pruned, left_out, meter)
+        entries = _entries(reader, since, run, changed, unless, of_part, pruned, left_out, meter)
+        rows = (
+            _rows(source, by_status, entries)
+            if unique is None
+            else _unique_rows(source, by_status, unique.pages(entries, meter))
+        )
         while going and (batch := list(islice(rows, BATCH_ROWS))):
             going = [(target, sink) for target, sink in going if _takes(sink, batch)]
             records += len(batch) if going else 0
@@ -104,6 +115,7 @@ def export(
         by_status=dict(sorted(by_status.items())),
         pruned=pruned[run],
         left_out=left_out.total(),
+        unique=unique.counts if unique is not None else None,
         missing=missing,
         unchecked=reader.unchecked,
         marks=marks,
@@ -137,21 +149,40 @@ def difference(target: Target, what: str, found: int, wanted: int) -> OutputErro
     return OutputError(f"{target.shown} has {found:,} {what} where the crawl has {wanted:,}")
 
 
-def _rows(
+def _rows(source: RecordSource, by_status: Counter[int], entries: Iterable[CommitEntry]) -> Iterator[Row]:
+    """Counts pages by status."""
+    for entry in entries:
+        by_status[entry.status] += not entry.is_sitemap
+        yield from rows_of(source, entry)
+
+
+def _unique_rows(source: RecordSource, by_status: Counter[int], pages: "Iterable[Page]") -> Iterator[Row]:
+    """Their columns are filled here, as far as the source has them."""
+    columns = source.shape.columns
+    for page in pages:
+        if page.duplicate_of and DUPLICATE_OF not in columns:
+            continue
+        for row in _rows(source, by_status, (page.entry,)):
+            if DUPLICATE_OF in columns:
+                row.record[DUPLICATE_OF] = page.duplicate_of or None
+            if FINGERPRINT in columns and FINGERPRINT not in row.record:
+                row.record[FINGERPRINT] = fingerprint_shown(page.fingerprint)
+            yield row
+
+
+def _entries(
     reader: IndexReader,
-    source: RecordSource,
     since: float,
     run: str,
     changed: bool,
     unless: Sequence[str],
     of_part: Callable[[str], bool] | None,
-    by_status: Counter[int],
     pruned: Counter[str],
     left_out: Counter[str],
     meter: Meter,
-) -> Iterator[Row]:
-    """Counts pages by status, those that are left out by mark, and by run those that were pruned, if they are of the
-    `run` that is asked for.
+) -> Iterator[CommitEntry]:
+    """Counts those that are left out by mark, and by run those that were pruned, if they are of the `run` that is asked
+    for.
     """
     meter.begin("exporting", "page", index_bytes(reader.folder))
     entries = reader.entries(pruned=bool(run))
@@ -164,7 +195,6 @@ def _rows(
             if mark := next((one for one in unless if getattr(entry, one)), ""):
                 left_out[mark] += 1
             else:
-                by_status[entry.status] += not entry.is_sitemap
-                yield from rows_of(source, entry)
+                yield entry
         if number % PULSE_PAGES == 0:
             meter.reached(number, reader.bytes_read)

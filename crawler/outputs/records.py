@@ -1,7 +1,7 @@
 """What is written of a commit: the record of its page, or the items that its handler gave. Knows fields, no targets."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Protocol
 
@@ -11,10 +11,11 @@ from crawler.archive.crawl_binding import bound_to
 from crawler.archive.folder import CrawlFolder, iso_ms
 from crawler.archive.index_reader import IndexReader, MissingFile
 from crawler.archive.items import ItemFiles
+from crawler.archive.run_changes import OK, answer_of
 from crawler.errors import ArchiveError
 from crawler.model import LINK_RULES, CommitEntry
 from crawler.outputs.columns import ColumnType
-from crawler.outputs.page_text import page_content
+from crawler.outputs.page_text import PageContent, page_content
 from crawler.outputs.sink import Key, Record, Row
 from crawler.rules.json_depth import DEPTH_MAX, is_nested_too_deep
 from crawler.rules.urls import JoinCache
@@ -40,7 +41,9 @@ PAGE_COLUMNS = {
     "visit": ColumnType.INT,
 }
 
-
+FINGERPRINT, DUPLICATE_OF = "fingerprint", "duplicate_of"  # of pages, if asked for
+MORE_COLUMNS = (FINGERPRINT, DUPLICATE_OF)
+_EMPTY = frozenset(("", "sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ"))  # no digest, and that of no byte
 UNDECODABLE_SHOWN = 5  # pages that are named
 
 
@@ -96,18 +99,23 @@ class Pages:
     """One record for each committed page.
 
     `text` ("visible", "main" or "") and `links` need the archive, and `decode`, which undoes a content coding.
+    `columns`: of `MORE_COLUMNS`, which an export that looks for duplicates fills; `has_fingerprints`: made here.
     """
 
     def __init__(
-        self, folder: CrawlFolder, *, text: str = "", links: bool = False, decode: Decode | None = None
-    ) -> None:
+        self, folder: CrawlFolder, *, text: str = "", links: bool = False, decode: Decode | None = None,
+        columns: Collection[str] = (), has_fingerprints: bool = False,
+    ) -> None:  # fmt: skip
         self._folder, self._text, self._links = folder, text, links
         self._decode = decode or _refuse_coding
         self._unreadable: Counter[str] = Counter()
         self._undecodable: list[str] = []  # the first of them
         self._undecodable_count = 0
         more = {"text": ColumnType.TEXT} if text else {}
-        self.shape = Shape(name="pages", columns=PAGE_COLUMNS | more | ({"links": ColumnType.JSON} if links else {}))
+        more |= {"links": ColumnType.JSON} if links else {}
+        more |= {name: ColumnType.TEXT for name in MORE_COLUMNS if name in columns}
+        self._has_fingerprints = has_fingerprints
+        self.shape = Shape(name="pages", columns=PAGE_COLUMNS | more)
 
     def records_of(self, entry: CommitEntry) -> Iterable[Record]:
         if entry.is_sitemap:
@@ -115,7 +123,18 @@ class Pages:
         record = page_record(entry, self._folder)
         if self._text or self._links:
             record |= self._content(entry)
+        if self._has_fingerprints:
+            record[FINGERPRINT] = fingerprint_shown(self.fingerprint(entry))
         return (record,)
+
+    def fingerprint(self, entry: CommitEntry) -> int:
+        """That of the page's main text; 0: it has none, or too little, or its record can't be read, or no content."""
+        if not has_content(entry):
+            return 0
+        from crawler.content.fingerprint import fingerprint_of  # only when asked for
+
+        content = self._read(entry, text="main", links=False, is_counted=not (self._text or self._links))
+        return fingerprint_of(content.text) if content else 0
 
     def count_of(self, entry: CommitEntry) -> int:
         return 0 if entry.is_sitemap else 1
@@ -134,27 +153,28 @@ class Pages:
 
     def _content(self, entry: CommitEntry) -> Record:
         """The columns that need the archive; null when its record can't be read, or nothing of its body decoded."""
-        # brings the HTML parser: only when asked for
-
-        try:
-            content = page_content(
-                self._folder, entry, self._decode, text=self._text, links=self._links, joins=self._joins,
-                link_rules=self._link_rules,
-            )  # fmt: skip
-        except ArchiveError:
-            self._unreadable[f"{self._folder.warc.name}/{entry.content.file if entry.content else ''}"] += 1
-            content = None
-        except UndecodableError as error:
-            self._undecodable_count += 1
-            if len(self._undecodable) < UNDECODABLE_SHOWN:
-                self._undecodable.append(f"{entry.url}: no content, its body can't be decoded ({error})")
-            content = None
+        content = self._read(entry, text=self._text, links=self._links)
         found: Record = {}
         if self._text:
             found["text"] = content.text if content else None
         if self._links:
             found["links"] = list(content.links) if content else None
         return found
+
+    def _read(self, entry: CommitEntry, *, text: str, links: bool, is_counted: bool = True) -> PageContent | None:
+        """None when it can't be, which is counted once for each page."""
+        try:
+            return page_content(
+                self._folder, entry, self._decode, text=text, links=links, joins=self._joins,
+                link_rules=self._link_rules,
+            )  # fmt: skip
+        except ArchiveError:
+            self._unreadable[f"{self._folder.warc.name}/{entry.content.file if entry.content else ''}"] += is_counted
+        except UndecodableError as error:
+            self._undecodable_count += is_counted
+            if is_counted and len(self._undecodable) < UNDECODABLE_SHOWN:
+                self._undecodable.append(f"{entry.url}: no content, its body can't be decoded ({error})")
+        return None
 
     def missing(self, index: IndexReader) -> list[MissingFile]:
         return [*index.missing, *self.lost()]
@@ -168,6 +188,11 @@ class Pages:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def fingerprint_shown(fingerprint: int) -> str | None:
+    """As records have it: 16 hexadecimal digits; None for none."""
+    return f"{fingerprint:016x}" if fingerprint else None
 
 
 class Items:
@@ -244,6 +269,11 @@ def page_record(entry: CommitEntry, folder: CrawlFolder) -> Record:
     if entry.request is not None:  # more than the URL
         record |= {"method": entry.request.method, "body_digest": entry.request.digest, "meta": entry.request.meta}
     return record
+
+
+def has_content(entry: CommitEntry) -> bool:
+    """Is it an answer 200 (of this visit, or of the one that it is unchanged from), its body neither empty nor cut?"""
+    return answer_of(entry).status == OK and not entry.truncated and entry.digest not in _EMPTY
 
 
 def committed_at(entry: CommitEntry) -> float:
