@@ -11,6 +11,7 @@ BENCHES = {  # name: its module here, and what it measures
     "large": ("large", "a large crawl: its memory, and how long commands take on it"),
     "lives": ("lives", "the frontier alone: URLs added, claimed and committed for a second of CPU"),
     "memory": ("memory", "bytes of the engine's memory for a URL and for an idle domain"),
+    "near": ("near", "what it takes to find near-duplicates among millions of pages"),
     "neighbours": ("neighbours", "what twelve sites that do one thing wrong cost an innocent one"),
     "night": ("night", "whether anything grows in a night with jobs, viewers, prunes and kills"),
     "peers": ("peer_runs", "what a page costs this crawler, a bare fetch loop and other crawlers"),
