@@ -150,6 +150,8 @@ async def _is_begun(crawl: OpenCrawl, progress: Progress | None = None) -> bool:
 def _changes(crawl: OpenCrawl, *, is_begun: bool) -> tuple[dict[str, Any], list[str]]:
     stored, mine = crawl.record.stored_settings, kept_of(crawl.settings)
     changes, lines = dict[str, Any](), list[str]()
+    if crawl.record.settings is not None:  # an earlier release did not know all of them: they have their defaults
+        stored = kept_of(Settings()) | stored
     for key in sorted(given_of(crawl.settings) & mine.keys() & stored.keys()):
         value, old = mine[key], stored[key]
         if _same(value, old):
@@ -200,6 +202,8 @@ def _needed_key(crawl: OpenCrawl, needs: Needs, *, is_begun: bool, may_change: b
     Others can then verify what every machine of the crawl signs by one directory.
     """
     identity, path = crawl.settings.identity, crawl.settings.identity.key_file
+    if crawl.settings.fetch.gateway:  # a replay, which is not signed
+        return needs, []
     if identity.sign == "off":
         return replace(needs, key=""), []
     from crawler.web.signing_keys import usable_keys

@@ -115,8 +115,8 @@ _CUT: Mapping[str, str] = {
     NOT_DECODED: "its Content-Encoding is wrong: it was read as far as it goes; the column decode_error has why",
     SCRIPTED: "pages that seem to be built by JavaScript, which is not run: they have no links and little text; "
     "'crawler seed --sitemap' may lead further",
-    UNSIGNED: "refused without a signature, or in spite of one: with identity.sign = asked, new requests have one; the "
-    "log has for whom that is not enough (identity.declined, identity.refused)",
+    UNSIGNED: "refused without a signature, or in spite of one: with identity.sign = asked and identity.agent, new "
+    "requests have one; the log has for whom that is not enough (identity.declined, identity.refused)",
     LINKS: "links beyond fetch.links_max or 1 MiB of a page, or with a login's password; 'crawler explain URL' of a "
     "page has its number",
     OF_SITEMAP: "sitemaps that were cut off, or are none: what could be read of them is crawled",

@@ -11,9 +11,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from crawler.crawl.opening import open_crawl
+from crawler.crawl.terms import settle
+from crawler.errors import UsageError
 from crawler.rules.signatures import DIRECTORY_TYPE
+from crawler.settings import load
 from crawler.views import identity
 from crawler.web.signing_keys import read_keys
 from tests.cli.cli_lab import QUICK, in_process
@@ -257,3 +262,22 @@ def test_the_doctor_reads_the_published_directory(
     assert (ran.code, said in ran.out) == (code, True), ran.out
     assert secret_of(tmp_path / "bot.key") not in ran.out + ran.err
     assert "Signature: (not shown)" in ran.out
+
+
+async def test_a_crawl_of_an_earlier_release_keeps_a_setting_that_it_did_not_know(tmp_path: Path) -> None:
+    """Begun before there were signatures, it has none; a command that wants them wants them for the whole crawl."""
+    key_file = str(tmp_path / "bot.key")
+    identity.make_key_file(key_file, time.time())
+    options = {"archive.dir": str(tmp_path / "c"), "crawl.partitions": 4}
+    signed = {"identity.sign": "always", "identity.key_file": key_file}
+    async with open_crawl(load(environment={}, options=options), create=True) as crawl:
+        old = {key: value for key, value in crawl.record.stored_settings.items() if not key.startswith("identity.")}
+        await crawl.crawls.update(lambda record: msgspec.structs.replace(record, settings=old))
+    async with open_crawl(load(environment={}, options=options | signed), create=False) as crawl:
+        settled, _ = await settle(crawl)
+    assert settled.record.stored_settings["identity.sign"] == "always"
+    assert settled.record.needs.key == read_keys(key_file).ids[0]
+    async with open_crawl(load(environment={}, options=options), create=False) as crawl:
+        assert crawl.settings.identity.sign == "always"
+        with pytest.raises(UsageError, match="name its file here"):
+            await settle(crawl)

@@ -9,14 +9,19 @@ import pytest
 
 from crawler.archive.folder import open_existing
 from crawler.crawl.instance import Instance
+from crawler.crawl.opening import open_crawl
+from crawler.crawl.sitemap_reader import SitemapReader
 from crawler.settings import Settings
+from crawler.views.command_fetch import polite_fetcher
 from crawler.views.identity import make_key_file, renew_key_file
+from crawler.views.page_fetch import PageClient
 from crawler.web import signing
 from crawler.web.signing_keys import read_keys
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.crawl.rebuild_lab import audit
 from tests.support.engine import Engine
-from tests.support.signing_site import SigningSite, verified_by_library
+from tests.support.signing_site import SigningSite, headers_of, verified_by_library
+from tests.support.tls import Authority
 
 HOSTS = ("one.test", "two.test")
 PAGES = 12
@@ -95,6 +100,43 @@ async def test_a_site_that_refuses_unsigned_requests_is_crawled_to_its_end(
             assert secret not in (client.dump(key) or b"")
 
 
+@pytest.mark.parametrize("sign", ["always", "asked"])
+async def test_each_hop_of_a_redirect_has_a_signature_of_its_own(
+    tmp_path: Path, engine: Engine, key_file: str, sign: str
+) -> None:
+    """From http to https of the same host, which is another authority, and on to another host."""
+    tls = Authority(tmp_path).server(san="DNS:one.test,DNS:two.test")
+    ports = dict[str, int]()
+
+    def plain(host: str, path: str) -> tuple[str, str]:
+        return (f"https://{host}:{ports['tls']}{path}", "") if path != "/robots.txt" else ("", "")
+
+    def secure(host: str, path: str) -> tuple[str, str]:
+        return (f"https://two.test:{ports['tls']}/landed", "") if path == "/" and host == "one.test" else ("", "here")
+
+    async with (
+        SigningSite(plain, known(key_file)) as http, SigningSite(secure, known(key_file), tls=tls) as https,
+        lab_names() as dns,
+    ):  # fmt: skip
+        ports["tls"] = https.port
+        settings = signed_settings(
+            tmp_path / "c", dns, engine, key_file, identity__sign=sign, fetch__insecure_tls=True, scope__mode="any",
+            robots__sitemaps="no",
+        )  # fmt: skip
+        done = await crawl(settings, [http.url("one.test")])
+        assert not done.errors
+        assert done.statuses == {
+            http.url("one.test"): 302, https.url("one.test"): 302, https.url("two.test", "/landed"): 200
+        }  # fmt: skip
+        assert http.faults == https.faults == []
+        is_asked = sign == "asked"
+        assert (dict(http.refused), dict(https.refused)) == (
+            {"one.test": 1} if is_asked else {}, dict.fromkeys(HOSTS, 1) if is_asked else {}
+        )  # fmt: skip
+        inputs = {headers_of(head).get("signature") for one in (http, https) for head in one.heads} - {None}
+        assert len(inputs) == 3, "one for each authority"
+
+
 async def test_a_key_that_is_renewed_in_mid_crawl_signs_the_rest(
     tmp_path: Path, engine: Engine, key_file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,3 +182,45 @@ async def test_who_takes_over_signs_too(tmp_path: Path, engine: Engine, key_file
         assert not site.faults
         assert sum(site.refused.values()) <= 2 * len(HOSTS) + len(HOSTS), "each owner is asked once"
         assert await audit(settings) == 0
+
+
+async def test_commands_are_asked_once_too(tmp_path: Path, engine: Engine, key_file: str) -> None:
+    """A single page, with its robots.txt; a sitemap, on the clock of its host."""
+    web = Web()
+    async with SigningSite(web, known(key_file)) as site, lab_names() as dns:
+        web.port = site.port
+        settings = signed_settings(tmp_path / "c", dns, engine, key_file, identity__sign="asked")
+        visit = await PageClient(settings).visit(site.url("one.test", "/away"), follow=True)
+        assert visit.result is not None
+        assert visit.result.response is not None
+        assert (visit.result.response.status, visit.url) == (200, site.url("two.test", "/landed"))
+        assert site.refused == {"one.test": 1, "two.test": 1}
+        async with open_crawl(settings, create=True) as crawl, polite_fetcher(crawl) as (fetcher, borrower):
+            read = SitemapReader(fetcher, borrower).read(site.url("one.test", "/map.xml"))
+            found = [entry.loc async for urls in read for entry in urls.urls]
+        assert found == [site.url("one.test", "/mapped")]
+        assert site.refused == {"one.test": 2, "two.test": 1}
+        assert not site.faults
+
+
+async def test_a_login_goes_on_where_the_site_asks_for_signatures(
+    tmp_path: Path, engine: Engine, key_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PW", "word")
+    form = "<form method=post action=/in><input name=user><input type=password name=pass><button>in</button></form>"
+
+    def page(host: str, path: str) -> tuple[str, str]:
+        pages = {"/robots.txt": "User-agent: *\n", "/login": form, "/in": "you are in", "/": "<a href=/x>x</a>"}
+        return "", pages.get(path, "a page of a member")
+
+    login = {"url": "", "user": "me", "password_env": "PW"}
+    async with SigningSite(page, known(key_file), open_paths=frozenset(("/robots.txt",))) as site, lab_names() as dns:
+        login["url"] = site.url("one.test", "/login")
+        sites = [{"match": "one.test", "login": login}]
+        settings = signed_settings(tmp_path / "c", dns, engine, key_file, identity__sign="asked", sites=sites)
+        done = await crawl(settings, [site.url("one.test")])
+        assert not done.errors
+        assert done.statuses == {site.url("one.test"): 200, site.url("one.test", "/x"): 200}
+        assert site.refused == {"one.test": 1}
+        assert not site.faults
+        assert [path for _, path, _ in site.served if path != "/robots.txt"] == ["/login", "/in", "/", "/x"]

@@ -5,6 +5,7 @@ Neither uses the code that signs.
 
 import asyncio
 import contextlib
+import ssl
 import time
 from base64 import b64decode, urlsafe_b64decode
 from collections import Counter
@@ -88,15 +89,17 @@ class SigningSite:
     page: Page
     keys: dict[str, str]
     asked: str = f"sig1={ASKED}"
+    open_paths: frozenset[str] = frozenset()  # that need no signature
     accepts: Callable[[dict[str, str]], bool] = lambda headers: True
     port: int = 0
+    tls: ssl.SSLContext | None = None
     refused: Counter[str] = field(default_factory=Counter)  # by host
     served: list[tuple[str, str, str]] = field(default_factory=list)  # host, path, id of the key
     faults: list[str] = field(default_factory=list)
     heads: list[bytes] = field(default_factory=list)
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -106,12 +109,14 @@ class SigningSite:
         self._server.close()
 
     def url(self, host: str, path: str = "/") -> str:
-        return f"http://{host}:{self.port}{path}"
+        return f"http{'s' if self.tls else ''}://{host}:{self.port}{path}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while True:
-                writer.write(self._answer(await reader.readuntil(b"\r\n\r\n")))
+                head = await reader.readuntil(b"\r\n\r\n")
+                await reader.readexactly(int(headers_of(head).get("content-length", "0")))
+                writer.write(self._answer(head))
                 await writer.drain()
         writer.close()
 
@@ -124,7 +129,7 @@ class SigningSite:
         except (ValueError, KeyError) as error:
             self.faults.append(f"{host}{path}: {error!r}")
             keyid = ""
-        if not keyid or not self.accepts(headers):
+        if path not in self.open_paths and (not keyid or not self.accepts(headers)):
             self.refused[host] += 1
             return _answer("401 Unauthorized", f"Accept-Signature: {self.asked}\r\n", "sign it")
         self.served.append((host, path, keyid))
