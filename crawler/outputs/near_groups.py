@@ -30,7 +30,8 @@ _ROW_BITS = 32
 _ROW = (1 << _ROW_BITS) - 1
 _ALL = (1 << 64) - 1
 
-Pulse = Callable[[int], None]  # rows done, of those of all steps
+Pulse = Callable[[int], None]  # rows done, of `STEPS` times their number
+STEPS = BLOCKS - 1
 
 
 class Groups:
@@ -107,8 +108,8 @@ def join_near(groups: Groups, prints: Sequence[int], rows: "array[int]", pulse: 
     """Join those of these rows, of different fingerprints, that are near; how many were in groups that were too large
     to compare all with each other.
     """
-    crowded = bytearray(len(groups))
-    for number in range(BLOCKS - 1):
+    crowded, done = bytearray(len(groups)), 0
+    for number in range(STEPS):
         for bucket in _by_block(prints, rows, number):
             for later, values in _parts(prints, bucket, range(number + 1, BLOCKS)):
                 for alike in _alike(values, later):
@@ -116,7 +117,8 @@ def join_near(groups: Groups, prints: Sequence[int], rows: "array[int]", pulse: 
                         _compare(groups, alike)
                     else:
                         _compare_crowd(groups, sorted(alike), {number, later}, crowded)
-        pulse(len(rows) * (number + 1))
+            done += len(bucket)
+            pulse(done)
     return sum(crowded)
 
 

@@ -24,7 +24,7 @@ import msgspec
 from crawler.archive.folder import CrawlFolder, archive_error
 from crawler.archive.scratch import scratch_file
 from crawler.model import CommitEntry
-from crawler.outputs.near_groups import Groups, join_equal, join_near
+from crawler.outputs.near_groups import STEPS, Groups, join_equal, join_near
 from crawler.outputs.records import has_content
 from crawler.rules.progress import SILENT, Meter
 
@@ -105,12 +105,14 @@ class Duplicates:
             high.append(one)
             low.append(other)
         self._keep(b"", is_last=True)
-        meter.begin("comparing pages")
+        meter.begin("comparing bodies")
         groups = Groups(len(self._orders))
         join_equal(groups, high, low)
         del high, low  # a third of the memory
         if self.how is How.NEAR:
-            self.counts.crowded = join_near(groups, self._prints, join_equal(groups, self._prints))
+            rows = join_equal(groups, self._prints)
+            meter.begin("comparing texts", "", STEPS * len(rows))
+            self.counts.crowded = join_near(groups, self._prints, rows, lambda done: meter.reached(done, done))
         return groups
 
     def _keep(self, line: bytes, *, is_last: bool = False) -> None:
