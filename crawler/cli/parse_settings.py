@@ -13,10 +13,10 @@ examples:
 
 What results depend on is stored with the crawl when it begins: scope, robots.txt or not, user
 agent, limits, and how sites are treated. No other command needs to name it again, and one that
-names other values is refused, but for [politeness], [retry], [hosts], fetch.contact and the
-timeouts of [fetch]: those it changes, and says so.
+names other values is refused, but for [politeness], [retry], [hosts], [identity], fetch.contact
+and the timeouts of [fetch]: those it changes, and says so.
 
-A crawl that needs --allow-private, insecure TLS or an app stores that it does. The permission
+A crawl that needs --allow-private, insecure TLS, a key or an app stores that it does. The permission
 comes from a command on each machine, which notes it in its crawl folder.
 
 A change of the scope holds for links that are found from now on, the rest for instances that

@@ -265,6 +265,24 @@ async def test_a_huge_ask_fails_no_other_url(key_file: str) -> None:
         assert response_of(await fetcher.fetch(server.url)).status == 200
 
 
+ASKS = [
+    b"\xff\x80", b"a=(", b'a=("@path")', b'a=("@authority");keyid="other"', b'a=("@authority");alg="rsa-v1_5-sha256"',
+    b"x" * 5000, b'a=("@authority")', b'b=("@authority")', b'c=("@authority");nonce="1"', b'c=("@authority");nonce="2"',
+    b'd=("signature-agent";key="d")', b"e=()", b'f=("@authority";sf)', b"sig1", b"a=1, a=2", b"",
+]  # fmt: skip
+
+
+async def test_a_site_that_asks_for_anything_gets_one_more_request(key_file: str) -> None:
+    """Whatever it asks for, with each answer: no request leads to two more, and each signature is of us, for it."""
+    async with HostileServer(b"") as server, fetching(key_file, sign="asked") as fetcher:
+        server._per_request = [[ASK % one] for one in ASKS for _ in range(3)]
+        results = [await fetcher.fetch(server.url) for _ in range(3 * len(ASKS))]
+        assert sum(one.wants_signature for one in results) == 1
+        assert {response_of(one).status for one in results} == {401}
+        for head in server.requests:
+            assert verified(head, known(key_file), time.time()) in ("", *known(key_file))
+
+
 async def test_the_origin_and_not_the_proxy_gets_the_signature(key_file: str) -> None:
     async with (
         HostileServer(HELLO) as server,
