@@ -47,9 +47,9 @@ from crawler.frontier.messages import AddBudget
 from crawler.frontier.operator import OperatorCommands
 from crawler.frontier.operator_log import OperatorLog
 from crawler.frontier.owner import Frontier
+from crawler.frontier.permissions import check_permissions
 from crawler.frontier.placement import Placement
 from crawler.frontier.record import CrawlRecord, Crawls
-from crawler.frontier.rights import check_rights
 from crawler.frontier.runs import Runs
 from crawler.frontier.scripts import library
 from crawler.frontier.seeds import Seeds
@@ -204,7 +204,7 @@ async def connected(
     """The crawl of an open folder in the engine at this URL. `open_crawl` lists what may be raised."""
     async with connected_engine(settings, url) as (engine, info):
         if create and settings.frontier.redis:
-            await check_rights(engine, settings.crawl.name)
+            await check_permissions(engine, settings.crawl.name)
         crawls = Crawls(engine, Keys(settings.crawl.name))
         record, roots = await (enter or admit)(folder, crawls, settings, create=create)
         yield _opened(settings, folder, lock, session, engine, info, record, roots)

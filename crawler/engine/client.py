@@ -137,7 +137,7 @@ ANSWERS: dict[str, tuple[type[EngineError], str]] = {
     "BUSY": (EngineDown, "the engine is busy with somebody's script (BUSY)"),
     "CLUSTERDOWN": (EngineDown, "a part of the cluster is down (CLUSTERDOWN)"),
     "TRYAGAIN": (EngineDown, "a part of the cluster is being moved (TRYAGAIN)"),
-    "NOPERM": (EngineUnfit, "the user of the engine lacks a right (NOPERM): {text}"),
+    "NOPERM": (EngineUnfit, "the user of the engine lacks a permission (NOPERM): {text}"),
 }
 IN_SCRIPT = "ACL failure in script: "  # before what the script's user may not do
 _WORDS: dict[type[BaseException | None], str] = {

@@ -20,7 +20,7 @@ from crawler.archive.told_log import FILE_MS, FILES
 from crawler.engine.address import read_url
 from crawler.engine.client import REDIS_MIN, VALKEY_MIN, Engine, EngineInfo, ShardInfo
 from crawler.errors import CrawlerError
-from crawler.frontier.rights import lacking_text, missing_rights
+from crawler.frontier.permissions import lacking_text, missing_permissions
 from crawler.settings import Settings
 from crawler.settings.proxies import Proxy, proxies_of, unresolved_proxy
 from crawler.terminal.tables import table
@@ -101,7 +101,7 @@ def check_disk(settings: Settings) -> Check:
         folder = folder.parent
     if not os.access(folder, os.W_OK | os.X_OK):
         return Check(
-            "disk", Level.FAIL, f"{folder} can't be written", "change its owner or rights, or use another --dir"
+            "disk", Level.FAIL, f"{folder} can't be written", "change its owner or permissions, or use another --dir"
         )
     if (folder / DESCRIPTION).exists() and is_open_to_others(folder):
         return Check("disk", Level.WARN, f"other users can read the crawl folder {folder}", f"chmod 700 {folder}")
@@ -162,7 +162,7 @@ async def check_engine(open_engine: Callable[[], Engine], crawl: str) -> list[Ch
     """All that an engine can tell, and what its user may do with this crawl; one FAIL when it does not answer."""
     engine = open_engine()
     try:
-        rights = _rights(await missing_rights(engine, crawl))
+        permissions = _permissions(await missing_permissions(engine, crawl))
         info = await engine.info()
         before = time.time()
         shards = await engine.shards()
@@ -174,14 +174,14 @@ async def check_engine(open_engine: Callable[[], Engine], crawl: str) -> list[Ch
     finally:
         await engine.close()
     kept = cluster_checks(shards) if shards else [_policy(info), _persistence(info), _replicas(info)]
-    return [_version(info), rights, *kept, _intset(info), _memory(info), _clock(skew_s)]
+    return [_version(info), permissions, *kept, _intset(info), _memory(info), _clock(skew_s)]
 
 
-def _rights(missing: list[str]) -> Check:
+def _permissions(missing: list[str]) -> Check:
     if not missing:
-        return ok("rights", "all that are needed")
+        return ok("permissions", "all that are needed")
     mend = "give them with ACL SETUSER: docs/operate/deploy.md has the line"
-    return Check("rights", Level.FAIL, lacking_text(missing), mend)
+    return Check("permissions", Level.FAIL, lacking_text(missing), mend)
 
 
 def cluster_checks(shards: Sequence[ShardInfo]) -> list[Check]:

@@ -228,7 +228,11 @@ TABLE: list[tuple[Exception, type[EngineError], str]] = [
     (rex.AuthenticationError("Authentication required."), EngineUnfit, "give user and password"),
     (rex.ResponseError("NOAUTH Authentication required."), EngineUnfit, "give user and password"),
     (rex.AuthenticationError("invalid username-password pair or user is disabled."), EngineUnfit, "give user and"),
-    (rex.NoPermissionError("this user has no permissions to run the 'fcall' command"), EngineUnfit, "lacks a right"),
+    (
+        rex.NoPermissionError("this user has no permissions to run the 'fcall' command"),
+        EngineUnfit,
+        "lacks a permission",
+    ),
     (rex.ClusterDownError("The cluster is down"), EngineDown, "CLUSTERDOWN"),
     (rex.TryAgainError("Multiple keys request during rehashing of slot"), EngineDown, "TRYAGAIN"),
     (rex.ConnectionError("Connection closed by server."), EngineDown, "no answer from the engine"),

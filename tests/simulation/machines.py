@@ -267,7 +267,7 @@ async def _handle_in_loop(
     return await run_handler(handler, page, stage._limits, stage._threads)
 
 
-async def _has_all_rights(*_: object) -> None:
+async def _has_all_permissions(*_: object) -> None:
     """The engine of the simulation has one user, who may do all."""
 
 
@@ -283,7 +283,7 @@ def simulated_doors(server: Server, internet: Internet, disks: Disks) -> Iterato
         (opening, "Engine", lambda url, library, *, call_timeout_s, durability: SimEngine(server, url, call_timeout_s)),
         (build, "Fetcher", lambda settings, *, resolver, version: SimFetcher(internet)),
         (build, "CachingResolver", lambda settings, *, allow_private, clock: _NoResolver()),
-        (opening, "check_rights", _has_all_rights),
+        (opening, "check_permissions", _has_all_permissions),
         (opening, "SessionLock", _Lock),
         (opening, "secrets", _Tokens()),
         (stored_jobs, "secrets", _Tokens()),

@@ -1,4 +1,4 @@
-"""A user of the engine who has the rights that are listed, and no other, can give every command."""
+"""A user of the engine who has the permissions that are listed, and no other, can give every command."""
 
 import contextlib
 import json
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from crawler.frontier.rights import acl_line
+from crawler.frontier.permissions import acl_line
 from tests.cli.cli_lab import HOST, QUICK, SMALL_PAGES, in_process, small
 from tests.cli.test_cli_serve import sent, served
 from tests.support.engine import Engine, free_ports, running_engine, short_folder, started, wait_for
@@ -14,7 +14,7 @@ from tests.support.processes import Nursery
 
 
 def restricted(engine: Engine, *more: str) -> str:
-    """The URL of a user with these rights, and some more changes."""
+    """The URL of a user with these permissions, and some more changes."""
     with contextlib.closing(engine.client()) as client:
         client.execute_command(*acl_line("ann", "main").split(), *more)
     return engine.url.replace("unix://", "unix://ann:PASSWORD@")
@@ -27,7 +27,9 @@ def target() -> Iterator[Engine]:
 
 
 @pytest.mark.slow(seconds=15)
-def test_every_command_works_with_the_rights_that_are_listed(programs: Nursery, engine: Engine, target: Engine) -> None:
+def test_every_command_works_with_the_permissions_that_are_listed(
+    programs: Nursery, engine: Engine, target: Engine
+) -> None:
     url, there = restricted(engine), restricted(target)
 
     def said(*words: str, at: str = url, code: int = 0) -> str:
@@ -94,13 +96,15 @@ def test_a_replica_confirms_what_such_a_user_writes(programs: Nursery) -> None:
 
 
 @pytest.mark.parametrize("words", [("crawl", "http://x.test/"), ("seed", "http://x.test/"), ("doctor",)], ids=" ".join)
-def test_a_missing_right_is_told_before_anything_is_done(
+def test_a_missing_permission_is_told_before_anything_is_done(
     programs: Nursery, engine: Engine, words: tuple[str, ...]
 ) -> None:
     ran = in_process(programs, *words, "--redis", restricted(engine, "-zadd"), "--dir", "c")
     assert ran.code == (7 if words == ("doctor",) else 3)
     lines = [line for line in (ran.out + ran.err).splitlines() if "NOPERM" in line]
     assert len(lines) == 1
-    assert lines[0].endswith("lacks rights (NOPERM): zadd") or "(NOPERM): zadd; 'ACL SETUSER' gives them" in lines[0]
+    assert (
+        lines[0].endswith("lacks permissions (NOPERM): zadd") or "(NOPERM): zadd; 'ACL SETUSER' gives them" in lines[0]
+    )
     with contextlib.closing(engine.client()) as client:
         assert client.keys("*") == []

@@ -1,4 +1,4 @@
-"""The rights that the engine's user needs: the commands of scripts and client, and whether all are given.
+"""The permissions that the engine's user needs: the commands of scripts and client, and whether all are given.
 
 There is no command that tells a user what it may do. So each command is given once to a key that is there for nothing
 else, in a form that changes nothing, or is taken back at once.
@@ -11,7 +11,7 @@ from crawler.errors import EngineError, EngineUnfit
 from crawler.frontier.keys import CRAWLS, Keys
 
 SHOWN = 5  # of what is missing, in a message
-SCRATCH = "~rights"
+SCRATCH = "~permissions"
 LIST_WRITTEN = f"{{{CRAWLS}}}~w"  # the key by which a replica confirms writes to the list of crawls
 # In the place of a key, SCRATCH of the crawl, of a partition of it, a channel of it, and the list of all crawls.
 KEY, OF_PARTITION, CHANNEL, LIST, WRITTEN = "KEY", "PARTITION", "CHANNEL", "LIST", "WRITTEN"
@@ -86,7 +86,7 @@ ZSCAN KEY 0
 ZSCORE KEY m
 ZUNIONSTORE KEY 1 KEY
 """
-WITH_ACTION = ("CLUSTER", "CONFIG", "FUNCTION")  # commands of which the second word is a right of its own
+WITH_ACTION = ("CLUSTER", "CONFIG", "FUNCTION")  # commands of which the second word is a permission of its own
 # Used, and not tried: by their own kind of connection, of a cluster, of a URL with a database.
 OTHERS = ("subscribe", "unsubscribe", "select")
 OF_CLUSTERS = ("asking", "cluster|info", "cluster|slots")
@@ -95,16 +95,18 @@ WANTED = ("config|get",)  # it is assumed that all is well where nobody may look
 
 def commands() -> list[str]:
     """All that are needed, as an ACL names them, sorted; those of clusters and those WANTED apart."""
-    return sorted({*(_right(form.split()) for form in FORMS.splitlines()), *OTHERS})
+    return sorted({*(_permission(form.split()) for form in FORMS.splitlines()), *OTHERS})
 
 
 def acl_line(user: str, crawl: str) -> str:
     """The command that gives a user what a crawl needs."""
-    rights = " ".join(f"+{one}" for one in (*commands(), *OF_CLUSTERS, *WANTED))
-    return f"ACL SETUSER {user} on >PASSWORD ~{Keys(crawl).pattern} ~{CRAWLS} ~{LIST_WRITTEN} &{{{crawl}}}:* {rights}"
+    permissions = " ".join(f"+{one}" for one in (*commands(), *OF_CLUSTERS, *WANTED))
+    return (
+        f"ACL SETUSER {user} on >PASSWORD ~{Keys(crawl).pattern} ~{CRAWLS} ~{LIST_WRITTEN} &{{{crawl}}}:* {permissions}"
+    )
 
 
-async def missing_rights(engine: Engine, crawl: str) -> list[str]:
+async def missing_permissions(engine: Engine, crawl: str) -> list[str]:
     """What the engine's user lacks, like "zadd" or "keys {main}:*". Raises EngineError when it does not serve."""
     keys = Keys(crawl)
     places = {
@@ -120,16 +122,16 @@ async def missing_rights(engine: Engine, crawl: str) -> list[str]:
     return list(found)
 
 
-async def check_rights(engine: Engine, crawl: str) -> None:
-    """Raises EngineUnfit when a right is missing: in the middle of a script it would leave half of what that does."""
-    if missing := await missing_rights(engine, crawl):
+async def check_permissions(engine: Engine, crawl: str) -> None:
+    """Raises EngineUnfit when a permission is missing: a script stopped in its middle leaves half of what it does."""
+    if missing := await missing_permissions(engine, crawl):
         raise EngineUnfit(f"{lacking_text(missing)}; 'ACL SETUSER' gives them, docs/operate/deploy.md has the line")
 
 
 def lacking_text(missing: list[str]) -> str:
     """What is missing, for people."""
     more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
-    return f"the user of the engine lacks rights (NOPERM): {', '.join(missing[:SHOWN])}{more}"
+    return f"the user of the engine lacks permissions (NOPERM): {', '.join(missing[:SHOWN])}{more}"
 
 
 def _lacking(form: list[str], reply: str, crawl: str) -> str:
@@ -138,10 +140,10 @@ def _lacking(form: list[str], reply: str, crawl: str) -> str:
         return next((f"the key {key}" for word, key in alone.items() if word in form), f"keys {Keys(crawl).pattern}")
     if "channel" in reply:
         return f"channels {{{crawl}}}:*"
-    return _right(form)
+    return _permission(form)
 
 
-def _right(form: list[str]) -> str:
+def _permission(form: list[str]) -> str:
     return "|".join(form[: 1 + (form[0] in WITH_ACTION)]).lower()
 
 

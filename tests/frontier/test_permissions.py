@@ -1,4 +1,4 @@
-"""The rights that the engine's user needs are those that are listed: no command is missing, none is too much."""
+"""The permissions that the engine's user needs are those that are listed: no command is missing, none is too much."""
 
 import contextlib
 import re
@@ -10,7 +10,7 @@ import pytest
 import crawler
 from crawler.engine.client import Call, Engine
 from crawler.errors import EngineUnfit
-from crawler.frontier.rights import OF_CLUSTERS, WANTED, acl_line, commands, missing_rights
+from crawler.frontier.permissions import OF_CLUSTERS, WANTED, acl_line, commands, missing_permissions
 from crawler.frontier.scripts import library
 from tests.support.cluster import Cluster
 from tests.support.engine import Engine as Server
@@ -20,7 +20,7 @@ from tests.support.patience import PATIENCE_S
 CODE = Path(crawler.__file__).parent
 NAMED = re.compile(r"""["']([A-Z]{3,})["']""")
 NOT_ITS_ENGINE = {
-    "rights.py",
+    "permissions.py",
     "imports.py",
     "scrapy_redis.py",
 }  # the queues of another program are in that one's engine
@@ -66,20 +66,20 @@ def test_the_page_for_operators_has_the_line() -> None:
     assert acl_line("news", "news") in page.read_text().splitlines()
 
 
-async def test_a_user_with_these_rights_lacks_none_and_nothing_is_left(server: Server, restricted: Engine) -> None:
-    assert await missing_rights(restricted, "news") == []
+async def test_a_user_with_these_permissions_lacks_none_and_nothing_is_left(server: Server, restricted: Engine) -> None:
+    assert await missing_permissions(restricted, "news") == []
     with contextlib.closing(server.client()) as client:
         assert client.keys("*") == []
 
 
 @pytest.mark.parametrize("lost", [name for name in commands() if name not in ("subscribe", "unsubscribe", "select")])
-async def test_each_right_that_is_taken_away_is_named(server: Server, restricted: Engine, lost: str) -> None:
+async def test_each_permission_that_is_taken_away_is_named(server: Server, restricted: Engine, lost: str) -> None:
     give(server, f"ACL SETUSER ann -{lost}")
     if lost == "info":
-        with pytest.raises(EngineUnfit, match=r"lacks a right \(NOPERM\): .*'info'"):
-            await missing_rights(restricted, "news")
+        with pytest.raises(EngineUnfit, match=r"lacks a permission \(NOPERM\): .*'info'"):
+            await missing_permissions(restricted, "news")
         return
-    assert await missing_rights(restricted, "news") == [lost]
+    assert await missing_permissions(restricted, "news") == [lost]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ async def test_keys_and_channels_that_are_out_of_reach_are_named(
     server: Server, restricted: Engine, rules: str, missing: list[str]
 ) -> None:
     give(server, f"ACL SETUSER ann {rules}")
-    assert await missing_rights(restricted, "news") == missing
+    assert await missing_permissions(restricted, "news") == missing
 
 
 async def test_no_other_crawl_is_in_reach(restricted: Engine) -> None:
@@ -105,7 +105,9 @@ async def test_no_other_crawl_is_in_reach(restricted: Engine) -> None:
 
 
 @pytest.mark.parametrize("lost", ["fcall", "function|load", "hmget"])
-async def test_a_script_without_a_right_says_in_one_line_which(server: Server, restricted: Engine, lost: str) -> None:
+async def test_a_script_without_a_permission_says_in_one_line_which(
+    server: Server, restricted: Engine, lost: str
+) -> None:
     with contextlib.closing(server.client()) as client:
         client.function_flush()
     give(server, f"ACL SETUSER ann -{lost}")
@@ -116,7 +118,7 @@ async def test_a_script_without_a_right_says_in_one_line_which(server: Server, r
 
 
 @pytest.mark.cluster
-async def test_the_same_rights_are_enough_on_a_cluster(cluster: Cluster) -> None:
+async def test_the_same_permissions_are_enough_on_a_cluster(cluster: Cluster) -> None:
     async with contextlib.AsyncExitStack() as stack:
         for node in cluster.nodes:
             node.ask(*acl_line("ann", "news").split())
@@ -129,7 +131,7 @@ async def test_the_same_rights_are_enough_on_a_cluster(cluster: Cluster) -> None
 
         engine = opened(cluster.url.replace("://", "://ann:PASSWORD@"))
         assert (await engine.connect()).is_clustered
-        assert await missing_rights(engine, "news") == []
+        assert await missing_permissions(engine, "news") == []
         assert all(key.startswith(("{news", "crawler:crawls")) for key in engine._touched)
         calls = [Call("locate", (f"{{news:{n}}}:m",), ("", "0" * 32, "1", "a.test")) for n in range(16)]
         assert len(await engine.run_all(calls)) == len(calls)
@@ -138,6 +140,6 @@ async def test_the_same_rights_are_enough_on_a_cluster(cluster: Cluster) -> None
             assert [entry for entry in node.ask("ACL", "LOG") if "ann" in str(entry)] == []
         first = cluster.nodes[0]
         first.ask("ACL", "SETUSER", "ann", "-cluster|slots")
-        with pytest.raises(EngineUnfit, match=r"lacks a right .*'cluster\|slots'"):
+        with pytest.raises(EngineUnfit, match=r"lacks a permission .*'cluster\|slots'"):
             await opened(f"redis+cluster://ann:PASSWORD@127.0.0.1:{first.port}").connect()
         first.ask("ACL", "LOG", "RESET")
