@@ -303,6 +303,33 @@ class FetchResult(msgspec.Struct, frozen=True, kw_only=True):
     wants_signature: bool = False
 
 
+class Statement(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a site says about the use of its pages, as it was read: printable ASCII, cut at a bound.
+
+    `place`: "robots.txt:LINE", "tdmrep.json:NUMBER", "header", "meta", "link" or "script".
+    """
+
+    place: str
+    key: str  # in lower case, like "content-usage"
+    value: str
+
+
+class Rights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+    """What was said about the use of a page when it was fetched; of each purpose "y", "n", or "" for unknown.
+
+    One form: in index lines, outputs and `explain`. `license` has URLs, with a blank between them; `cut`: statements
+    that are not in `sources`, or not whole. They count for the purposes all the same.
+    """
+
+    search: str = ""
+    ai_input: str = ""
+    ai_train: str = ""
+    tdm: str = ""
+    license: str = ""
+    sources: tuple[Statement, ...] = ()
+    cut: int = 0
+
+
 # How the queries of links are spelled: 0: in UTF-8; 1: in the encoding of their page. Stored with a crawl, because each
 # of its URLs has one spelling; one that was begun by an earlier release keeps 0.
 LINK_RULES = 1
@@ -326,6 +353,8 @@ class ParsedPage(msgspec.Struct, frozen=True, kw_only=True):
     sitemaps: tuple[str, ...] = ()
     flaw: str = ""
     is_scripted: bool = False  # it seems to be built by scripts, which nobody runs here
+    said: tuple[Statement, ...] = ()  # by its markup, about its use
+    said_cut: int = 0  # statements that are not among these, or not whole
 
 
 class WarcLocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -351,6 +380,7 @@ SITEMAP_DEPTH_MAX = 3  # the first one is of depth 1: an index of indexes. The p
 ITEMS_DROPPED = "items_dropped"  # by functions of `@app.item`: the name of their total, as of what is lost of a page
 NO_MEDIA_TYPE = "unk"  # as CDX writers spell it
 REVISIT = "warc/revisit"  # likewise, in place of the media type of an answer whose body is in another record
+WITHHELD = "warc/metadata"  # likewise, of a page whose body was not kept, because of its rights
 
 
 class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
@@ -397,7 +427,8 @@ class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     original_length: str = msgspec.field(name="orig.length", default="")
     original_offset: str = msgspec.field(name="orig.offset", default="")
     original_file: str = msgspec.field(name="orig.filename", default="")
-    original_mime: str = msgspec.field(name="orig.mime", default="")
+    original_mime: str = msgspec.field(name="orig.mime", default="")  # likewise of a page that was withheld
+    rights: Rights | None = None  # None: nothing was said
     times: dict[str, float] = {}  # wall clock, s: queued, claimed, started, finished, archived
     pruned: bool = False  # record and items were removed: what is left keeps the page done, and the sums right
 
@@ -414,6 +445,11 @@ class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     def is_sitemap(self) -> bool:
         """Is it no page?"""
         return self.label == SITEMAP
+
+    @property
+    def is_withheld(self) -> bool:
+        """Was its body not kept, because of its rights?"""
+        return self.mime == WITHHELD
 
     @property
     def content_type(self) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crawler.archive.repair import whole_member
+from crawler.archive.warc import WITHHELD_BY
 from crawler.errors import ArchiveError
 
 
@@ -81,6 +82,8 @@ def _ended(places: Iterable[tuple[int, int]], size: int) -> Iterator[tuple[int, 
 
 def _type_of(record: bytes) -> bytes:
     head = record.partition(b"\r\n\r\n")[0]
+    if f"\r\n{WITHHELD_BY}: ".encode() in head:
+        return b"response"  # it stands for one
     for line in head.split(b"\r\n"):
         if line[:10].lower() == b"warc-type:":
             return line[10:].strip()

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from crawler.archive.folder import iso_ms
-from crawler.model import Response, WarcLocation
+from crawler.model import Response, Rights, WarcLocation
 
 GZIP = 31  # window bits that ask for a gzip member
 
@@ -25,6 +25,8 @@ _IP_ADDRESS = re.compile(r"[0-9A-Fa-f:.]{2,45}")
 _TRUNCATIONS = frozenset({"length", "time", "disconnect", "unspecified"})
 FINGERPRINT = "Crawler-Fingerprint"  # a field of our own (ISO 28500 5.1): requests of one URL may differ
 FINGERPRINT_DIGITS_MAX = 19
+WITHHELD_BY = "Crawler-Withheld"  # likewise: the record stands for a page without its body
+HTTP_FIELD, RIGHTS_FIELD, LINK_FIELD = "http", "rights", "outlink"  # of such a record
 _RESERVED = ";/?:@&=+$,#[]!'()*~%"
 NOT_MODIFIED_PROFILE = "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
 _RECORD_ID = re.compile(r"<urn:uuid:[0-9a-f-]{36}>")
@@ -85,6 +87,26 @@ def revisit_record(response: Response, original: "Original", identity: str, fing
         f"WARC-Payload-Digest: {original.digest}\r\n{named}Content-Length: 0\r\n\r\n"
     )
     return head.encode("ascii") + b"\r\n\r\n"
+
+
+def withheld_record(
+    response: Response, identity: str, *, rights: Rights | None, links: Sequence[str], fingerprint: str = ""
+) -> bytes:
+    """The record of a page whose body is not kept, because of its rights: in its place, headers, rights and links.
+
+    A `metadata` record (ISO 28500 6.6) with the fields of `application/warc-fields`.
+    """
+    lines = [f"{HTTP_FIELD}: ".encode() + line for line in _http_head(response).split(b"\r\n") if line]
+    lines.append(f"{RIGHTS_FIELD}: ".encode() + msgspec.json.encode(rights))
+    lines += [f"{LINK_FIELD}: {safe_uri(link)}".encode() for link in links]
+    block = b"".join([line + b"\r\n" for line in lines])
+    named = f"{FINGERPRINT}: {fingerprint}\r\n" if fingerprint else ""
+    head = (
+        f"WARC/1.1\r\nWARC-Type: metadata\r\nWARC-Record-ID: {identity}\r\n{_common(response)}"
+        f"WARC-Block-Digest: {payload_digest(block)}\r\n{WITHHELD_BY}: {RIGHTS_FIELD}\r\n{named}"
+        f"Content-Type: application/warc-fields\r\nContent-Length: {len(block)}\r\n\r\n"
+    )
+    return b"%b%b\r\n\r\n" % (head.encode("ascii"), block)
 
 
 def request_record(response: Response, identity: str, concurrent_to: str) -> bytes:

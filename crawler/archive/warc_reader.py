@@ -9,7 +9,15 @@ from isal import isal_zlib
 
 from crawler.archive.folder import CrawlFolder, archive_error
 from crawler.archive.index_reader import archive_path, find_url
-from crawler.archive.warc import FINGERPRINT, FINGERPRINT_DIGITS_MAX, GZIP
+from crawler.archive.warc import (
+    FINGERPRINT,
+    FINGERPRINT_DIGITS_MAX,
+    GZIP,
+    HTTP_FIELD,
+    LINK_FIELD,
+    WITHHELD_BY,
+    payload_digest,
+)
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry, WarcLocation
 
@@ -35,6 +43,8 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
     record_id: str = ""
     date: str = ""
     is_revisit: bool = False  # the page is unchanged, and in another record
+    is_withheld: bool = False  # its body was not kept, because of its rights; `links` has where it leads
+    links: tuple[str, ...] = ()
 
     @property
     def status(self) -> int:
@@ -124,11 +134,14 @@ def stored_response(record: bytes, where: str) -> StoredResponse | None:
     fields = dict(_headers(head))
     if not head.startswith(b"WARC/1.1\r\n") or not is_length(fields.get("Content-Length", "")):
         raise ArchiveError(f"no record in {where}")
-    if fields.get("WARC-Type") not in ("response", "revisit"):
+    is_withheld = fields.get("WARC-Type") == "metadata" and WITHHELD_BY in fields
+    if fields.get("WARC-Type") not in ("response", "revisit") and not is_withheld:
         return None
     length = int(fields["Content-Length"])
     if len(block) != length + 4:
         raise ArchiveError(f"the record in {where} does not have its declared length")
+    if is_withheld:
+        return _withheld(fields, block[:length])
     http, _, payload = block[:length].partition(b"\r\n\r\n")
     return _stored(fields, http, payload)
 
@@ -146,6 +159,15 @@ def _stored(fields: Mapping[str, str], http: bytes, payload: bytes) -> StoredRes
         date=fields.get("WARC-Date", ""),
         is_revisit=fields.get("WARC-Type") == "revisit",
     )
+
+
+def _withheld(fields: Mapping[str, str], block: bytes) -> StoredResponse:
+    """A page without its body, of what is in its place."""
+    lines = [line.partition(b": ") for line in block.split(b"\r\n")]
+    http = [value for name, _, value in lines if name == HTTP_FIELD.encode()]
+    links = tuple([value.decode("ascii", "replace") for name, _, value in lines if name == LINK_FIELD.encode()])
+    found = _stored(fields, b"\r\n".join(http), b"")
+    return msgspec.structs.replace(found, digest=payload_digest(b""), is_withheld=True, links=links)
 
 
 def _number_of(text: str) -> str:

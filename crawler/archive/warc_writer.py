@@ -2,15 +2,25 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from isal import isal_zlib
 
 from crawler.archive.appender import Appender, end_all, finish_all
 from crawler.archive.folder import CrawlFolder, digits17
-from crawler.archive.warc import GZIP, Original, record_ids, request_record, response_record, revisit_record, warcinfo
+from crawler.archive.warc import (
+    GZIP,
+    Original,
+    payload_digest,
+    record_ids,
+    request_record,
+    response_record,
+    revisit_record,
+    warcinfo,
+    withheld_record,
+)
 from crawler.errors import ArchiveError
-from crawler.model import Response, WarcLocation
+from crawler.model import Response, Rights, WarcLocation
 from crawler.settings import ArchiveSettings
 
 SUFFIX = ".warc.gz"
@@ -61,6 +71,17 @@ class WarcWriter:
             record, digest = response_record(response, identity, fingerprint)
         else:
             record, digest = revisit_record(response, original, identity, fingerprint), original.digest
+        return self._add(response, identity, record), digest
+
+    def add_withheld(
+        self, response: Response, *, rights: Rights | None, links: Sequence[str], fingerprint: str = ""
+    ) -> tuple[WarcLocation, str]:
+        """The same for a page whose body is not kept, because of its rights; `response` has none."""
+        identity = next(self._ids)
+        record = withheld_record(response, identity, rights=rights, links=links, fingerprint=fingerprint)
+        return self._add(response, identity, record), payload_digest(b"")
+
+    def _add(self, response: Response, identity: str, record: bytes) -> WarcLocation:
         member: bytes = isal_zlib.compress(record, self._settings.compression_level, GZIP)
         length = len(member)
         if self._settings.request_records and response.request_head:
@@ -71,7 +92,7 @@ class WarcWriter:
                 raise ArchiveError("the archive failed to write and takes nothing more")
             file = self._file()
             offset = file.add(member)
-        return WarcLocation(file=file.final.name, offset=offset, length=length), digest
+        return WarcLocation(file=file.final.name, offset=offset, length=length)
 
     def sync(self) -> None:
         """Make durable all that was added before. Raises ArchiveError."""

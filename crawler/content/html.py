@@ -23,11 +23,13 @@ from typing import NamedTuple
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from crawler.content.charset import is_unicode, with_query_in
+from crawler.content.robots_directives import directives_in, no_index_no_follow, robots_header
 from crawler.content.sitemap import URLS_MAX, looks_like_one, parse_sitemap
 from crawler.content.sniff import decode, detect_charset
 from crawler.errors import InvalidUrl
 from crawler.media_type import is_html
-from crawler.model import LINK_RULES, ParsedPage
+from crawler.model import LINK_RULES, ParsedPage, Statement
+from crawler.rules.rights import DIRECTIVES, LICENSE, META_NAMES, ROBOTS, RSL, VALUE_CHARS_MAX, Said
 from crawler.rules.urls import BYTES_MAX, JoinCache, canonicalize, join, join_all, scheme_of
 
 TITLE_CHARS_MAX = 300
@@ -48,10 +50,8 @@ _JOIN_MS_PER_CHAR = 6e-6  # measured; 30 us for a short link, which the number o
 _JOIN_MS_PER_ODD_CHAR = 2e-3  # characters beyond ASCII: escaped in paths one by one, names of hosts by UTS 46
 _FOLLOWED_RELS = frozenset(("next", "prev", "alternate"))
 _BLANKS = "\t\n\f\r "
-_AGENT = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_*-")
-_VALUED = frozenset(("unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"))
-_DIRECTIVES = frozenset(("all", "follow", "index", "nofollow", "noindex", "none"))
-_SEPARATORS = str.maketrans(",;/", "   ")
+_RSL, _RSL_SCRIPTS = b"rsl+xml", 'script[type="application/rsl+xml" i]'
+LICENSES_READ_MAX = 100  # of one page
 # Elements that may have a shadow root, by the DOM standard; others are custom elements, whose names have a hyphen.
 _SHADOW_HOSTS = frozenset(
     ("article", "aside", "blockquote", "body", "div", "footer", "h1", "h2", "h3", "h4", "h5", "h6", "header", "main",
@@ -184,7 +184,10 @@ def parse_with_tree(
         if may_be_long and _join_ms(base, hrefs[: 2 * links_max]) > join_ms_max:
             raise ExpensiveLinksError
         joined, dropped = _capped(base, hrefs, links_max, bytes_max, joins, spell)
+    said, said_cut = found.all_said(base, tree, markup.body)
     page = ParsedPage(
+        said=said,
+        said_cut=said_cut,
         title=found.title or "",
         links=tuple(joined),
         links_dropped=dropped,
@@ -210,26 +213,6 @@ def _sitemap(url: str, body: bytes, links_max: int, bytes_max: int, *, noindex: 
         noindex=noindex, links=links, links_dropped=len(usable) - len(links), sitemaps=found.sitemaps,
         flaw=found.flaw or (f"{left_out:,} of its entries have no usable URL" if left_out else ""),
     )  # fmt: skip
-
-
-def robots_header(value: str, agent: str) -> tuple[bool, bool]:
-    """(noindex, nofollow) of X-Robots-Tag lines. Directives after an agent's name and a colon are for that agent."""
-    if not value:
-        return False, False
-    noindex = nofollow = False
-    for line in value.lower().split("\n"):
-        ours = True
-        for part in line.replace(";", ",").split(","):
-            directive = part
-            name, colon, rest = part.partition(":")
-            name = name.strip()
-            if colon and name and name not in _VALUED and name not in _DIRECTIVES and _AGENT.issuperset(name):
-                ours = name in (agent.lower(), "*")
-                directive = rest
-            if ours:
-                no_index, no_follow = _directives(directive)
-                noindex, nofollow = noindex or no_index, nofollow or no_follow
-    return noindex, nofollow
 
 
 def redirect_target(url: str, location: str) -> str | None:
@@ -260,6 +243,8 @@ class _Found:
         self.canonicals: list[str] = []
         self.title: str | None = None
         self.noindex = self.nofollow = False
+        self.said: Said | None = None  # about the use of the page, by metas
+        self.licenses: list[str] = []
         agents = ("robots", agent.lower())
         hrefs = self.hrefs
         hosts: set[int] = set()
@@ -299,6 +284,8 @@ class _Found:
 
     def _link(self, node: LexborNode) -> None:
         rels = (node.attrs.sget("rel") or "").lower().split()
+        if LICENSE in rels and not _is_foreign(node):
+            self.licenses.append(node.attrs.sget("href") or "")
         if "canonical" in rels:
             if not _is_foreign(node):
                 self.canonicals.append(node.attrs.sget("href") or "")
@@ -308,13 +295,32 @@ class _Found:
     def _meta(self, node: LexborNode, agents: tuple[str, ...]) -> None:
         attrs = node.attrs
         content = attrs.sget("content") or ""
-        if (attrs.sget("name") or "").strip().lower() in agents:
-            noindex, nofollow = _directives(content.lower())
+        name = (attrs.sget("name") or "").strip().lower()
+        if name in agents:
+            directives = directives_in(content)
+            noindex, nofollow = no_index_no_follow(directives)
             self.noindex, self.nofollow = self.noindex or noindex, self.nofollow or nofollow
+            if forbidden := [word for word in directives if word in DIRECTIVES]:
+                self._say("meta", ROBOTS, ", ".join(dict.fromkeys(forbidden)))
+        elif name in META_NAMES:
+            self._say("meta", name, content)
         elif (attrs.sget("http-equiv") or "").strip().lower() == "refresh":
             href = _refresh_href(content)
             if href:
                 self.hrefs.append(href)
+
+    def _say(self, place: str, key: str, value: str) -> None:
+        self.said = self.said or Said()
+        self.said.add(place, key, value)
+
+    def all_said(self, base: str, tree: LexborHTMLParser, body: bytes) -> tuple[tuple[Statement, ...], int]:
+        """What the page says about its use, and how many statements were left out or cut."""
+        for href in self.licenses[:LICENSES_READ_MAX]:
+            self._say("link", LICENSE, join(base, href) or href)
+        if _RSL in body:
+            for script in tree.css(_RSL_SCRIPTS)[:LICENSES_READ_MAX]:
+                self._say("script", RSL, " ".join(script.text()[: 2 * VALUE_CHARS_MAX].split()))
+        return (self.said.kept, self.said.cut) if self.said is not None else ((), 0)
 
 
 def _has_scripts_only(tree: LexborHTMLParser) -> bool:
@@ -356,14 +362,6 @@ def _is_shadow_root(template: LexborNode, hosts: set[int]) -> bool:
         return False
     hosts.add(host.mem_id)
     return True
-
-
-def _directives(text: str) -> tuple[bool, bool]:
-    """(noindex, nofollow) of directives in lower case, whatever separates them. Values behind a colon are none."""
-    words = text.translate(_SEPARATORS).replace(":", " : ").split()
-    valued = {n + 2 for n, word in enumerate(words[:-2]) if word in _VALUED and words[n + 1] == ":"}
-    found = {word for n, word in enumerate(words) if n not in valued}
-    return not found.isdisjoint(("noindex", "none")), not found.isdisjoint(("nofollow", "none"))
 
 
 def _refresh_href(content: str) -> str:

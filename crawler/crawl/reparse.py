@@ -14,6 +14,7 @@ from crawler.archive.index_reader import find_url
 from crawler.archive.warc_reader import StoredResponse, read_content
 from crawler.errors import ArchiveError
 from crawler.frontier.record import CrawlRecord
+from crawler.frontier.stats import OF_RIGHTS
 from crawler.model import REDIRECTS, SITEMAP_BYTES_MAX, Decoded, ParsedPage
 from crawler.parsing.parse import PageParser, ParseKilledError
 from crawler.parsing.secret_urls import target_of
@@ -45,6 +46,9 @@ class Rereader:
 
     async def read(self, url: str, stored: StoredResponse, *, is_sitemap: bool = False) -> Reread:
         """Parse the response that was stored for the canonical `url`. Raises ParseKilledError when it can't be."""
+        if stored.is_withheld:  # its links are those that were followed
+            target = target_of(url, response_of(url, stored, self._fetch)) if stored.status in REDIRECTS else ""
+            return Reread(links=stored.links, redirect_to=target, lost={OF_RIGHTS: 1})
         response = response_of(url, stored, self._fetch, bytes_max=SITEMAP_BYTES_MAX if is_sitemap else 0)
         nothing = response.decoded is Decoded.NOTHING
         page = ParsedPage() if nothing else await self._parser.parse(response, is_sitemap=is_sitemap)

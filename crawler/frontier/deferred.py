@@ -34,6 +34,7 @@ BUDGETS = ("pages", "bytes")  # stops that defer only what belongs to no job
 BLOCKED = "blocked"
 DEPTH = "depth"
 HOSTS = "hosts"
+RIGHTS = "rights"  # robots.txt says no to the purpose of the crawl
 ALLOW_PRIVATE = "allow_private"  # at a private address, refused by that setting
 CRAWL_URLS = "crawl:urls"  # counted in meta, too; see lua/_deferred.lua
 

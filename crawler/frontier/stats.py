@@ -35,6 +35,8 @@ NAMED = "named"  # URLs of pages that the sitemaps of runs have
 # Of LOST; behind the first one follows a value of WARC-Truncated.
 CUT_BODY, LINKS, NOT_DECODED, OF_SITEMAP = "body:", "links", "decode_error", "sitemap"
 SEED_LED_AWAY, SCRIPTED, UNSIGNED = "seed_redirect", "scripts", "signature"
+OF_RIGHTS = "rights"  # the body was not kept, because of its rights
+SAID = "said:"  # and PURPOSE:y or PURPOSE:n: committed pages of which somebody says so
 # Values of a queue's record that are not numbers.
 _TEXTS = frozenset({"borrower", "waiter", "domain", "stop", "users", "turns"})
 
@@ -74,6 +76,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     dead_by: Mapping[str, int] = msgspec.field(default_factory=dict)  # dead letters by reason
     deferred_by: Mapping[str, int] = msgspec.field(default_factory=dict)
     lost: Mapping[str, int] = msgspec.field(default_factory=dict)  # parts of committed pages, by reason
+    rights: Mapping[str, int] = msgspec.field(default_factory=dict)  # committed pages by "PURPOSE:y" and "PURPOSE:n"
     handled: Mapping[str, int] = msgspec.field(default_factory=dict)  # committed pages by the name of their handler
 
     @property
@@ -172,7 +175,7 @@ class Stats:
             fetched=sum(_by(sums, "s").values()), status=_by(sums, "s"),
             errors=_by(sums, "e:"), refused=_by(sums, REFUSED),
             dead_by=_by(sums, DEAD), deferred_by=_by(sums, DEFERRED), lost=_by(sums, LOST),
-            handled=_by(sums, HANDLED),
+            handled=_by(sums, HANDLED), rights=_by(sums, SAID),
         )  # fmt: skip
 
     async def _examples(self, counted: Sequence[Mapping[str, int]]) -> dict[str, str]:
@@ -283,7 +286,7 @@ def _counters(flat: object) -> dict[str, int]:
 def _counter(field: bytes) -> str:
     """The name of a total; "" for other fields of the meta hash."""
     name = field.decode()
-    is_total = name in TOTAL_FIELDS or name.startswith(("e:", DEAD, REFUSED, DEFERRED, LOST, HANDLED))
+    is_total = name in TOTAL_FIELDS or name.startswith(("e:", DEAD, REFUSED, DEFERRED, LOST, HANDLED, SAID))
     return name if is_total else ""
 
 

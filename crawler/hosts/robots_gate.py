@@ -89,6 +89,12 @@ class RobotsGate:
         """
         return await self._reader.read(claim.queue, origin_of(claim.url), before_send, working=working)
 
+    async def read_tdmrep(
+        self, entry: RobotsEntry, claim: Claim, before_send: Callable[[], None], *, working: Working
+    ) -> RobotsResult:
+        """The same for tdmrep.json, once `entry` has the rules of the origin."""
+        return await self._reader.read_tdmrep(origin_of(claim.url), entry, before_send, working=working)
+
     async def share(self, claim: Claim, result: RobotsResult, *, wait_ms: int, delay_ms: int) -> bool:
         """Move the queue's clock after the request, and share its result; False when the engine did not answer.
 

@@ -15,6 +15,7 @@ from crawler.content.html import redirect_target
 from crawler.hosts.borrowed_slots import POLL_MS_MAX, BorrowedSlot, SlotBorrower
 from crawler.hosts.robots_cache import RobotsCache, RobotsEntry
 from crawler.model import OURS, REDIRECTS, Failure, FetchResult
+from crawler.rules.site_rights import NOTHING_SAID, TDMREP_PATH, PathRule, read_tdmrep
 from crawler.rules.urls import origin_of
 from crawler.runtime.clocks import monotonic_ms
 from crawler.web.connection import IDLE
@@ -72,6 +73,7 @@ class RobotsReader:
         self._slot_borrower = slot_borrower
         self._patience_ms = patience_ms
         self._fetches: OrderedDict[str, RobotsFetch] = OrderedDict()
+        self._stale: dict[str, None] = {}  # origins of tdmrep.json whose request met a closed connection
 
     async def read(
         self, queue: str, origin: str, before_send: Callable[[], None] | None = None, *, working: Working = IDLE
@@ -98,6 +100,35 @@ class RobotsReader:
         if result.entry is not None:
             self._fetches.pop(origin, None)
         return result
+
+    async def read_tdmrep(
+        self, origin: str, entry: RobotsEntry, before_send: Callable[[], None], *, working: Working = IDLE
+    ) -> RobotsResult:
+        """Use a turn of the origin's queue for its tdmrep.json: the entry and blob with what that says. One that can't
+        be got, or that robots.txt forbids, says nothing. What `before_send` raises passes through.
+        """
+        assert entry.rules is not None
+        url, tdm, cut, fetch_ms, has_answered = f"{origin}{TDMREP_PATH}", tuple[PathRule, ...](), 0, 0, False
+        if entry.rules.allows(url):
+            result = await self._fetcher.fetch(
+                url, body_bytes_max=BODY_BYTES_MAX, before_send=before_send, working=working
+            )
+            fetch_ms, response = result.fetch_ms, result.response
+            if result.stale_connection and origin not in self._stale:
+                if len(self._stale) >= FETCHES_MAX:
+                    self._stale.clear()
+                self._stale[origin] = None
+                return RobotsResult(None, is_requested=True, fetch_ms=fetch_ms)
+            self._stale.pop(origin, None)
+            if result.failure is not None and result.failure.kind in OURS:
+                wait_ms = self._fetcher.own_wait_ms(url)
+                return RobotsResult(None, wait_ms=wait_ms, fetch_ms=fetch_ms, ours=result.failure)
+            has_answered = response is not None
+            if response is not None and response.status == 200 and not (response.truncated or result.challenge):
+                tdm, cut = read_tdmrep(response.body)
+        said = (entry.rules.said or NOTHING_SAID).with_tdmrep(tdm, cut)
+        kept = self._cache.keep(origin, msgspec.structs.replace(entry, rules=entry.rules.with_rights(said)))
+        return RobotsResult(kept, self._cache.blob_of(kept), is_requested=has_answered, fetch_ms=fetch_ms)
 
     def under_way(self) -> list[str]:
         """The URLs of robots.txt files that a worker requests now."""

@@ -41,9 +41,13 @@ def page_content(
 ) -> PageContent:
     """The page's text ("visible", "main" or "": none) and links. Raises ArchiveError when its record can't be read."""
     kind = entry.content_type
-    if entry.content is None or not ("/" not in kind or kind.startswith("text/") or kind in _WITH_TEXT):
+    if entry.content is None or not (
+        entry.is_withheld or "/" not in kind or kind.startswith("text/") or kind in _WITH_TEXT
+    ):
         return PageContent()
     record = read_content(folder, entry)
+    if record.is_withheld:
+        return PageContent(links=record.links if links else ())
     body = decode(record.payload, record.listed("content-encoding"))
     content_type = declared_type(record)
     charset = detect_charset(body, content_type)

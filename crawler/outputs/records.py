@@ -18,6 +18,7 @@ from crawler.outputs.columns import ColumnType
 from crawler.outputs.page_text import PageContent, page_content
 from crawler.outputs.sink import Key, Record, Row
 from crawler.rules.json_depth import DEPTH_MAX, is_nested_too_deep
+from crawler.rules.rights import PURPOSES, answer, statement_text
 from crawler.rules.urls import JoinCache
 
 _decode = msgspec.json.Decoder(Record).decode
@@ -264,6 +265,12 @@ def page_record(entry: CommitEntry, folder: CrawlFolder) -> Record:
         "warc_offset": warc.offset if warc else None,
         "visit": entry.visit,
     }
+    if entry.rights is not None:  # something was said
+        record |= {f"rights.{purpose}": answer(entry.rights, purpose) for purpose in PURPOSES}
+        record["rights.license"] = entry.rights.license
+        record["rights.sources"] = [statement_text(one) for one in entry.rights.sources]
+    if entry.is_withheld:
+        record["withheld"] = True
     if entry.run:
         record["run"] = entry.run
     if entry.request is not None:  # more than the URL

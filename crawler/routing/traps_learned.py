@@ -63,7 +63,11 @@ class TrapMemory:
             return ""
         verdict = self._rules.judge(self.state_of(claim.domain, claim.run), claim.url)
         reason = deferral_reason(verdict.rule) if verdict.action is Action.DEFER else ""
-        return "" if (claim.queue, reason) in self._released else reason
+        return "" if self.is_released(claim.queue, reason) else reason
+
+    def is_released(self, queue: str, reason: str) -> bool:
+        """Did an operator release the URLs of a queue that have this reason?"""
+        return (queue, reason) in self._released
 
     def release(self, queue: str, reason: str) -> None:
         """An operator released the URLs of a queue that have this reason: fetch them, but still judge their links."""

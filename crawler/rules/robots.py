@@ -11,13 +11,17 @@ import contextlib
 import math
 from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache
+from itertools import chain
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from crawler.model import Decoded, Response
 from crawler.rules.challenges import sentence_of
+from crawler.rules.rights import USAGE
 from crawler.rules.robots_patterns import Matcher, Rule
+from crawler.rules.site_rights import KEYS as RIGHTS_KEYS
+from crawler.rules.site_rights import Line, SaidLines, SiteRights, site_rights_of
 
 LINE_BYTES_MAX = 8 * 2083 - 1  # as Google does: the rest of a longer line is ignored
 SITEMAPS_MAX = 100  # that are kept of one file; large sites name some dozen, or an index
@@ -38,6 +42,7 @@ class _Group(msgspec.Struct):
     named: bool = False
     rules: list[Rule] = msgspec.field(default_factory=list)
     delay_s: float | None = None
+    said: list[list[Line]] = msgspec.field(default_factory=list)  # about the use of pages, by group of the file
 
 
 class LineReading:
@@ -54,6 +59,7 @@ class LineReading:
         self.near: list[_Group] = []  # of the open groups, those that were named apart
         self.agents_seen = 0
         self.sitemaps: list[str] = []
+        self.said = SaidLines()
 
     def take(self, line: bytes, number: int) -> None:
         key, value = _key_and_value(line)
@@ -70,12 +76,17 @@ class LineReading:
                 far = Rule(allow=allow, pattern=value, line_number=number, below=self.below) if self.below else near
                 for group in self.open:
                     group.rules.append(near if any(group is other for other in self.near) else far)
+        elif key in RIGHTS_KEYS:
+            self.said.take(key, value, number, is_in_group=self.agents_seen > 0)
+            self.closing, self.is_between = self.closing or key == USAGE, self.is_between or key != USAGE
         elif key:
             self.is_between = True
             if key in _CRAWL_DELAY:
                 self._crawl_delay(value)
 
     def _user_agent(self, value: str) -> None:
+        if self.closing or not self.agents_seen:
+            self.said.group_begins()
         self.agents_seen += 1
         if self.closing:
             self.open, self.delayed, self.closing = [], [], False
@@ -89,6 +100,8 @@ class LineReading:
 
     def _enter(self, group: _Group) -> None:
         group.named = True
+        if not any(self.said.of_group is one for one in group.said[-1:]):
+            group.said.append(self.said.of_group)
         if self.below:
             self.near.append(group)
         if not any(group is other for other in self.open):
@@ -224,6 +237,7 @@ class RobotsRules(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     crawl_delay_s: float | None = None  # as the site wrote it: finite, not negative, not clamped
     sitemaps: tuple[str, ...] = ()
     flagged: bool = False  # the file was not a robots.txt; most often it was an HTML page
+    said: SiteRights | None = None  # about the use of pages; None: nothing
 
     @classmethod
     def parse(cls, body: bytes, agent: str, *, is_cut: bool = False) -> "RobotsRules":
@@ -241,9 +255,11 @@ class RobotsRules(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         reading = LineReading(ours)
         for number, line in lines_of(body, is_cut=is_cut):
             reading.take(line, number)
+        group, said = reading.ours if reading.ours.named else reading.everyone, reading.said
         return cls(
-            rules=_bounded(reading.ours.rules if reading.ours.named else reading.everyone.rules),
-            crawl_delay_s=reading.ours.delay_s if reading.ours.named else reading.everyone.delay_s,
+            rules=_bounded(group.rules),
+            crawl_delay_s=group.delay_s,
+            said=site_rights_of(said.licenses, said.outside, list(chain.from_iterable(group.said))),
             sitemaps=tuple(dict.fromkeys(reading.sitemaps)),
             flagged=_is_markup(body, reading),
         )
@@ -257,13 +273,22 @@ class RobotsRules(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             kept = _decode_group(group)
         except msgspec.MsgspecError as error:
             raise ValueError(f"not a stored robots.txt: {error}") from None
-        return cls(rules=kept.rules, crawl_delay_s=kept.crawl_delay_s, sitemaps=kept.sitemaps, flagged=kept.flagged)
+        return cls(
+            rules=kept.rules, crawl_delay_s=kept.crawl_delay_s, sitemaps=kept.sitemaps, flagged=kept.flagged,
+            said=kept.said,
+        )  # fmt: skip
 
     def allows(self, url: str) -> bool:
         """May this canonical URL be fetched? /robots.txt itself always may."""
         if self._is_too_long(url):
             return self._simplified.allows(url)
         return not self.rules or (rule := self._matcher.deciding(url)) is None or rule.allow
+
+    def with_rights(self, said: SiteRights) -> "RobotsRules":
+        """The same with what a site says of the use of its pages elsewhere; what was built for the rules stays."""
+        made = msgspec.structs.replace(self, said=said)
+        vars(made).update({name: kept for name, kept in vars(self).items() if name != "memory_bytes"})
+        return made
 
     def prepare(self) -> None:
         """Build what the first `allows` would build; called in a thread when there are many rules.
@@ -293,12 +318,13 @@ class RobotsRules(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def our_group(self) -> bytes:
         """The rules for our agent, for storage; `stored` reads them back."""
-        return _encode_group(_Stored(self.flagged, self.crawl_delay_s, self.rules, self.sitemaps))
+        return _encode_group(_Stored(self.flagged, self.crawl_delay_s, self.rules, self.sitemaps, self.said))
 
     @cached_property
     def memory_bytes(self) -> int:
         """Approximate memory that the rules take once they have been used."""
-        return 500 + sum([RULE_BYTES + 3 * len(rule.pattern) for rule in self.rules])
+        of_rights = self.said.memory_bytes if self.said is not None else 0
+        return 500 + of_rights + sum([RULE_BYTES + 3 * len(rule.pattern) for rule in self.rules])
 
     @cached_property
     def _matcher(self) -> "Matcher":
@@ -323,6 +349,7 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
     crawl_delay_s: float | None
     rules: tuple[Rule, ...]
     sitemaps: tuple[str, ...]
+    said: SiteRights | None = None
 
 
 _encode_group = msgspec.msgpack.Encoder().encode

@@ -36,6 +36,7 @@ _SECTIONS = {
     "fetch": Kept.RESULTS,
     "identity": Kept.TREATMENT,
     "robots": Kept.RESULTS,
+    "rights": Kept.RESULTS,
     "budget": Kept.TREATMENT,
     "traps": Kept.RESULTS,
     "politeness": Kept.TREATMENT,

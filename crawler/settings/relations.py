@@ -37,6 +37,7 @@ def complaints(settings: Settings) -> Iterator[str]:
     yield from _identity(settings)
     yield from _membership(settings)
     yield from _order(settings)
+    yield from _rights(settings)
     yield from _scope(settings)
     yield from site_complaints(settings)
     yield from _times(settings)
@@ -46,6 +47,14 @@ def _budget(settings: Settings) -> Iterator[str]:
     depth, limit = settings.budget.depth, settings.scope.depth_max
     if 0 <= limit < depth:
         yield f"budget.depth = {depth} is above scope.depth_max = {limit}, beyond which URLs are refused"
+
+
+def _rights(settings: Settings) -> Iterator[str]:
+    rights = settings.rights
+    if rights.policy == "skip" and not rights.purpose:
+        yield 'rights.policy = "skip" needs rights.purpose: "search", "ai-input", "ai-train" or "tdm"'
+    if rights.tdmrep and not settings.robots.obey:
+        yield "rights.tdmrep = true needs robots.obey = true: tdmrep.json is read after robots.txt, if that allows it"
 
 
 def _endless(settings: Settings) -> Iterator[str]:

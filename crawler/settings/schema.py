@@ -99,6 +99,12 @@ class RobotsSettings(_Section, frozen=True):
     ttl_s: Positive = 86400.0  # a robots.txt is read again after this: the limit of RFC 9309
 
 
+class RightsSettings(_Section, frozen=True):
+    purpose: Literal["", "search", "ai-input", "ai-train", "tdm"] = ""  # what the pages are for; empty: not said
+    policy: Literal["record", "skip"] = "record"  # skip: pages whose site says no to the purpose
+    tdmrep: bool = False  # read /.well-known/tdmrep.json of each origin
+
+
 class DnsSettings(_Section, frozen=True):
     nameservers: tuple[str, ...] = ()  # empty: the system's; "host" or "host:port"
     timeout_s: Positive = 5.0
@@ -345,6 +351,7 @@ class Settings(_Section, frozen=True):
     fetch: FetchSettings = FetchSettings()
     identity: IdentitySettings = IdentitySettings()
     robots: RobotsSettings = RobotsSettings()
+    rights: RightsSettings = RightsSettings()
     dns: DnsSettings = DnsSettings()
     retry: RetrySettings = RetrySettings()
     hosts: HostsSettings = HostsSettings()

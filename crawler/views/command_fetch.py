@@ -10,7 +10,8 @@ from crawler.crawl.terms import with_key_file
 from crawler.hosts.borrowed_slots import COMMAND_PATIENCE_MS, SlotBorrower
 from crawler.hosts.robots_cache import RobotsCache
 from crawler.hosts.robots_reader import RobotsReader
-from crawler.rules.robots import SharedRobots
+from crawler.model import Statement
+from crawler.rules.robots import RobotsRules, SharedRobots
 from crawler.rules.urls import origin_of
 from crawler.version import program_version
 from crawler.views.reasons import RobotsFact
@@ -39,7 +40,8 @@ async def robots_fact(crawl: OpenCrawl, url: str, partition: int, *, fetch: bool
     if stored is not None:
         stale = time.time() - stored.read_at >= settings.ttl_s
         note = "it will be read again before the next fetch" if stale else ""
-        return RobotsFact(verdict=stored.rules.verdict(url), read_at=stored.read_at, note=note)
+        said = _said(stored.rules, url)
+        return RobotsFact(verdict=stored.rules.verdict(url), said=said, read_at=stored.read_at, note=note)
     if fetch:
         return await _fetched_robots(crawl, url, origin)
     return RobotsFact(note="not read yet: it will be before the first fetch (--fetch-robots asks now)")
@@ -60,4 +62,9 @@ async def _fetched_robots(crawl: OpenCrawl, url: str, origin: str) -> RobotsFact
         return RobotsFact(note=f"can't be read now: {reading.ours.kind} ({reading.ours.detail})")
     if entry.rules is None:
         return RobotsFact(note=f"can't be read ({entry.detail}): nothing is fetched there until it can")
-    return RobotsFact(verdict=entry.rules.verdict(url), read_at=time.time())
+    return RobotsFact(verdict=entry.rules.verdict(url), said=_said(entry.rules, url), read_at=time.time())
+
+
+def _said(rules: RobotsRules, url: str) -> list[Statement]:
+    """What an origin says about the use of a page."""
+    return [*rules.said.of_robots(url), *rules.said.of_tdmrep(url)] if rules.said is not None else []

@@ -72,6 +72,7 @@ async def explain(crawl: OpenCrawl, url: str, *, given: str = "", run: str = "",
         commits=[entry for entry in commits if entry.run == run],
         of_runs=[entry for entry in commits if entry.run and not run],
         has_index=bool(crawl.settings.archive.dir),
+        purpose=crawl.settings.rights.purpose if crawl.settings.rights.policy == "skip" else "",
         links_dropped=lost.get(LINKS, 0),
         sitemap=await _sitemap_of(crawl, url, depth if where.record else commits[-1].depth if commits else 0),
     )

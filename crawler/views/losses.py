@@ -12,6 +12,7 @@ from typing import get_args
 
 import msgspec
 
+from crawler.frontier.deferred import RIGHTS
 from crawler.frontier.stats import (
     CUT_BODY,
     DEAD,
@@ -20,6 +21,7 @@ from crawler.frontier.stats import (
     LINKS,
     LOST,
     NOT_DECODED,
+    OF_RIGHTS,
     OF_SITEMAP,
     REFUSED,
     SCRIPTED,
@@ -104,6 +106,8 @@ _DEFERRED: Mapping[str, str] = {
     "bytes": "beyond budget.bytes of its domain; a larger budget continues",
     "depth": "beyond budget.depth; a larger budget continues",
     "hosts": "on hosts beyond budget.hosts of the domain; a larger budget continues",
+    RIGHTS: "robots.txt says no to rights.purpose; 'crawler explain URL' shows the line, 'crawler release DOMAIN "
+    "--reason rights' fetches them all the same",
     "allow_private": "at a private address: the same command with --allow-private fetches it",
     "crawl:urls": "beyond budget.crawl_urls; a larger budget continues",
     "trap:*": "a rule takes it for a trap; 'crawler release DOMAIN' continues, traps.off switches a rule off",
@@ -117,6 +121,7 @@ _CUT: Mapping[str, str] = {
     "'crawler seed --sitemap' may lead further",
     UNSIGNED: "refused without a signature, or in spite of one: with identity.sign = asked and identity.agent, new "
     "requests have one; the log has for whom that is not enough (identity.declined, identity.refused)",
+    OF_RIGHTS: "pages that say no to rights.purpose: without body, title and items; 'crawler explain URL' has why",
     LINKS: "links beyond fetch.links_max or 1 MiB of a page, or with a login's password; 'crawler explain URL' of a "
     "page has its number",
     OF_SITEMAP: "sitemaps that were cut off, or are none: what could be read of them is crawled",

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from crawler.frontier.deferred import kind_of
+from crawler.frontier.deferred import RIGHTS, kind_of
 from crawler.frontier.lookup import UrlLocation
 from crawler.frontier.messages import BudgetReached
-from crawler.model import CommitEntry
+from crawler.model import CommitEntry, Rights, Statement
+from crawler.rules.rights import forbidding, inside, rights_of, short_text, statement_text
 from crawler.rules.robots import RobotsVerdict
 from crawler.rules.scope import ScopeVerdict
 from crawler.rules.text import one_line
@@ -26,6 +27,7 @@ class RobotsFact(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict of robots.txt; None while it was not read, which `note` then explains."""
 
     verdict: RobotsVerdict | None = None
+    said: Sequence[Statement] = ()  # about the use of the page
     read_at: float = 0.0  # wall clock, s
     note: str = ""
 
@@ -56,6 +58,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     commits: Sequence[CommitEntry] = ()
     of_runs: Sequence[CommitEntry] = ()  # those of all runs, unless it was looked at for one
     traps: Verdict = PASSED
+    purpose: str = ""  # of the crawl, if pages whose site says no to it are skipped
     has_index: bool = True  # a crawl folder was looked at, which has the commits
     links_dropped: int = 0  # on all pages of the crawl, if nothing led to this URL so far
     sitemap: str = ""  # that names it
@@ -85,6 +88,8 @@ class CommitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     fetched_at: float  # wall clock, s
     visit: int
     links_dropped: int = 0  # links of the page beyond fetch.links_max or 1 MiB
+    rights: Rights | None = None  # what was said about its use then; None: nothing
+    is_withheld: bool = False  # its body was not kept, because of that
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +106,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     suggested: str  # node, by the ring; "" while no instance runs
     scope: ScopeVerdict
     robots: RobotsAnswer
+    rights: Rights | None  # what robots.txt, as it is stored, says about its use; None: nothing
     trap: TrapAnswer | None
     seen: bool
     place: int | None  # in its queue, from 0
@@ -164,12 +170,16 @@ def _facts(f: Facts) -> list[tuple[str, str]]:
         pairs.append(("queue", f.queue))
     pairs.append(("scope", f"{'in' if f.scope.allowed else 'out'}: {f.scope.rule}"))
     pairs.append(("robots.txt", _robots(f.robots)))
+    if not f.commits:  # else they were recorded
+        pairs.extend(_rights(rights_of(f.robots.said)))
     if f.sitemap:
         pairs.append(("sitemap", f"named by {f.sitemap}"))
     if f.traps.rule:
         pairs.append(("traps", f"suspect, fetched after all others of its domain: {f.traps.why} (rule {f.traps.rule})"))
     pairs.append(("seen", _seen(f)))
-    pairs.extend(("fetched", _commit(entry)) for entry in f.commits)
+    for entry in f.commits:
+        pairs.append(("fetched", _commit(entry)))
+        pairs.extend(_rights(entry.rights))
     pairs.extend(("fetched", f"{_commit(entry)}, for run {entry.run}") for entry in f.of_runs[-RUNS_SHOWN:])
     if f.boost:
         pairs.append(("boost", boost_text(f.boost)))
@@ -189,7 +199,8 @@ def verdict(f: Facts) -> str:
 
 def _committed(f: Facts) -> str:
     last = f.commits[-1]
-    return f"Crawled: status {last.status} at {moment(last.fetched_at)}."
+    without = ", without its body, because of its rights" if last.is_withheld else ""
+    return f"Crawled: status {last.status} at {moment(last.fetched_at)}{without}."
 
 
 def _claimed(f: Facts) -> str:
@@ -257,6 +268,9 @@ def _deferred(f: Facts) -> str:
         return (
             f"Not crawled: it is deferred by the trap rule {rule}{why}: that part of the site was detected as infinite."
         )
+    if reason == RIGHTS:
+        what = f"robots.txt says no to rights.purpose{_forbidding(f)}"
+        return f"Not crawled: {what} ('crawler release {f.domain} --reason rights' fetches it all the same)."
     beyond = DEFERRED.get(kind_of(reason), reason)
     return f"Not crawled for now: it is deferred, {beyond} ('crawler release {f.domain}' puts it back)."
 
@@ -342,6 +356,7 @@ def record_of(f: Facts) -> Explanation:
             note=f.robots.note,
             below=v.below if v else "",
         ),
+        rights=rights_of(f.robots.said),
         trap=TrapAnswer(rule=f.traps.rule, why=f.traps.why) if f.traps.rule else None,
         seen=w.seen,
         place=w.place,
@@ -360,7 +375,14 @@ def record_of(f: Facts) -> Explanation:
         delay_ms=w.delay_ms,
         boost=f.boost,
         commits=[
-            CommitAnswer(status=e.status, fetched_at=e.fetched_at, visit=e.visit, links_dropped=e.links_dropped)
+            CommitAnswer(
+                status=e.status,
+                fetched_at=e.fetched_at,
+                visit=e.visit,
+                links_dropped=e.links_dropped,
+                rights=e.rights,
+                is_withheld=e.is_withheld,
+            )
             for e in f.commits
         ],
         sitemap=f.sitemap,
@@ -383,6 +405,20 @@ def _robots(robots: RobotsFact) -> str:
     when = f", read at {moment(robots.read_at)}" if robots.read_at else ""
     below = f", which is below User-agent: {v.below}, in one group with ours by RFC 9309" if v.below else ""
     return f"{'allowed' if v.allowed else 'forbidden'} ({line}{below}{when})"
+
+
+def _rights(rights: Rights | None) -> list[tuple[str, str]]:
+    """What was said about the use of a page, and where; nothing where nothing was."""
+    if rights is None:
+        return []
+    more = [f"{counted(rights.cut, 'more statement')}, left out or cut"] if rights.cut else []
+    return [("rights", one) for one in (short_text(rights), *map(statement_text, rights.sources), *more)]
+
+
+def _forbidding(f: Facts) -> str:
+    """The line of robots.txt that says no to the purpose of the crawl; "" for none."""
+    found = forbidding(f.robots.said, inside(f.purpose)) if f.purpose else None
+    return f": {statement_text(found)}" if found else ""
 
 
 def _seen(f: Facts) -> str:

@@ -9,6 +9,7 @@ from crawler.frontier.messages import BudgetReached
 from crawler.frontier.stats import Totals
 from crawler.model import Request
 from crawler.rules.login_pace import LoginRecord
+from crawler.rules.rights import NO, PURPOSES, YES, outside
 from crawler.rules.text import one_line
 from crawler.settings import OrderSettings
 from crawler.terminal.tables import facts, table
@@ -53,6 +54,7 @@ def totals_text(
         ("pages", f"{number(totals.fetched)}{in_brackets(classes_text(totals.status))}"),
         *([("unchanged", f"{number(totals.unchanged)}, of pages of jobs")] if totals.unchanged else ()),
         *([("sitemaps", number(totals.sitemaps))] if totals.sitemaps else ()),
+        *([("rights", _rights(totals.rights))] if totals.rights else ()),
         ("pending", _pending(totals, in_flight)),
         *(
             [("held back", f"{counted(held[0], 'page')}: {counted(held[1], 'link')} wait (log: pages.held_back)")]
@@ -74,6 +76,13 @@ def totals_text(
         ("order", order_text(ordering)),
     ]
     return facts(pairs)
+
+
+def _rights(counts: Mapping[str, int]) -> str:
+    """Like "ai-train n 12, search y 40": pages by what was said of a purpose."""
+    known = [(purpose, word) for purpose in PURPOSES for word in (NO, YES)]
+    parts = [(outside(purpose), word, counts.get(f"{purpose}:{word}", 0)) for purpose, word in known]
+    return ", ".join(f"{purpose} {word} {number(n)}" for purpose, word, n in parts if n)
 
 
 # What URLs wait for by no fault of their hosts: kinds of failures (`model.OURS`), values of `Member.waits_for`.
@@ -152,6 +161,7 @@ DEFERRED = {
     "depth": "beyond the budget of depth",
     "hosts": "on hosts beyond the budget of hosts",
     "allow_private": "at private addresses",
+    "rights": "whose robots.txt says no to rights.purpose",
     "crawl:urls": "beyond the crawl's budget of URLs",
     "crawl:pages": "beyond the crawl's budget of pages",
     "crawl:bytes": "beyond the crawl's budget of bytes",

@@ -1,6 +1,7 @@
 """What the answer to a page's request becomes: a page to commit, a failed attempt, or another request."""
 
 from functools import partial
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -17,6 +18,7 @@ from crawler.model import (
     FailureKind,
     ParsedPage,
     Response,
+    Rights,
 )
 from crawler.parsing.parse import ParseKilledError
 from crawler.parsing.secret_urls import target_of, with_lost_target
@@ -31,8 +33,18 @@ from crawler.worker.before_page import Hosts, Means
 from crawler.worker.cookie_walls import CookieWalls
 from crawler.worker.outcomes import Committable, Deferred, Failed
 from crawler.worker.page_requests import Answered, PageRequest
+from crawler.worker.page_rights import RightsRules, withheld
 from crawler.worker.response_policy import is_once
 from crawler.worker.turn import Deliver, Requeue, Turn, TurnEnd
+
+
+class Found(NamedTuple):
+    """What was found in a response. `is_withheld`: because of its rights, its body is not kept."""
+
+    page: ParsedPage
+    handled: Handled
+    rights: Rights | None = None
+    is_withheld: bool = False
 
 
 class Answers:
@@ -45,6 +57,7 @@ class Answers:
         notes: AttemptNotes,
         runs: RunBook,
         walls: CookieWalls,
+        rights: RightsRules,
         *,
         obeys_robots: bool,
     ) -> None:
@@ -53,6 +66,7 @@ class Answers:
         self._notes = notes
         self._runs = runs
         self._cookie_walls = walls
+        self._rights = rights
         self._obeys_robots = obeys_robots
 
     async def judge(self, turn: Turn, answered: Answered) -> TurnEnd:
@@ -70,7 +84,7 @@ class Answers:
                 return attempt_failed(page_request, failed)
             response = result.response
         assert response is not None
-        content, earlier = await self._content(page_request, response), page_request.earlier
+        content = await self._content(page_request, response)
         if content is None:
             self._notes.cut_off(claim, page_request.started_at)
             return Requeue()  # its queue waits as after any request
@@ -89,19 +103,27 @@ class Answers:
         found = await self._handled(turn, content, settled)
         if isinstance(found, Failed):
             return attempt_failed(page_request, found)
-        page, handled = with_lost_target(found[0], claim.url, response), found[1]
-        accepted = None
+        return Deliver(self._committable(answered, response, content, found, target))
+
+    def _committable(
+        self, answered: Answered, response: Response, content: Response, found: Found, target: str
+    ) -> Committable:
+        page_request, claim, earlier = answered.page_request, answered.page_request.claim, answered.page_request.earlier
+        page, handled = with_lost_target(found.page, claim.url, response), found.handled
+        original = earlier.original if earlier is not None and content.is_unchanged else None
+        accepted = left_out = None
+        if found.is_withheld:
+            response, page, left_out = withheld(response, page, follows=self._means.handling.follows_links)
+            original = None
         if sitemaps := [url for url in self._means.gate.sitemaps(claim) if not bears_login(url)]:
             # As if the page's handler had followed them: so a rebuild finds them in its line.
             links, followed = with_sitemaps(page.links, handled.followed, sitemaps)
             page, handled = replace(page, links=links), replace(handled, followed=followed)
             accepted = partial(self._means.gate.announced, claim)
-        return Deliver(
-            Committable(
-                claim=claim, response=response, page=page, settlement=settled, handled=handled, redirect_to=target,
-                finished_at=answered.finished_at, accepted=accepted, is_private=page_request.session is not None,
-                original=earlier.original if earlier is not None and content.is_unchanged else None,
-            )
+        return Committable(
+            claim=claim, response=response, page=page, settlement=answered.settled, handled=handled,
+            redirect_to=target, finished_at=answered.finished_at, accepted=accepted,
+            is_private=page_request.session is not None, original=original, rights=found.rights, withheld=left_out,
         )  # fmt: skip
 
     async def _content(self, page_request: PageRequest, response: Response) -> Response | None:
@@ -135,32 +157,33 @@ class Answers:
             return False
         return not self._obeys_robots or self._means.gate.allows(url)
 
-    async def _handled(
-        self, turn: Turn, response: Response, settled: Settlement
-    ) -> tuple[ParsedPage, Handled] | Failed:
-        """The page and what its handler made of it, or how that failed."""
+    async def _handled(self, turn: Turn, response: Response, settled: Settlement) -> Found | Failed:
+        """What was found in a response, or how that failed."""
         claim, policy = turn.claim, self._hosts.policy
         try:
-            page, handled = await self._parsed(turn, response)
+            found = await self._parsed(turn, response)
         except ParseKilledError as error:
             return policy.failed(claim, FailureKind.PARSE, str(error), settled)
         except HandlerError as error:
             failed = policy.failed(claim, FailureKind.HANDLER, str(error), settled)
             again = -1 if is_once(claim) else failed.retry_in_ms
             return replace(failed, trace=error.trace, retry_in_ms=again)
-        if claim.is_given_sitemap and (why := _why_no_sitemap(response, page)):
+        if claim.is_given_sitemap and (why := _why_no_sitemap(response, found.page)):
             return policy.failed(claim, FailureKind.NO_SITEMAP, why, settled)
-        if handled.retry_s is None:
-            return page, handled
+        if found.handled.retry_s is None:
+            return found
         failed = policy.failed(claim, FailureKind.HANDLER_RETRY, "", settled)
         if failed.retry_in_ms >= 0:
-            failed.retry_in_ms = max(failed.retry_in_ms, round(1000 * handled.retry_s))
+            failed.retry_in_ms = max(failed.retry_in_ms, round(1000 * found.handled.retry_s))
         return failed
 
-    async def _parsed(self, turn: Turn, response: Response) -> tuple[ParsedPage, Handled]:
-        """Parse the page and pass it to the user's handler. Raises ParseKilledError, HandlerError."""
+    async def _parsed(self, turn: Turn, response: Response) -> Found:
+        """Parse the page and pass it to the user's handler, unless it is withheld. Raises ParseKilledError,
+        HandlerError.
+        """
         if response.decoded is Decoded.NOTHING:
-            return ParsedPage(), NOTHING_HANDLED
+            page = ParsedPage()
+            return Found(page, NOTHING_HANDLED, *self._rights.of(turn.claim, turn.said, response, page))
         claim, mark, guarded = turn.claim, turn.mark, turn.crash_action is not CrashAction.NORMAL
         is_sitemap = claim.label == SITEMAP
         page, tree = await self._means.parser.parse_with_tree(
@@ -168,10 +191,13 @@ class Answers:
         )
         reached("page.parsed", claim.url)
         if is_sitemap:
-            return page, NOTHING_HANDLED
+            return Found(page, NOTHING_HANDLED)
+        rights, is_withheld = self._rights.of(claim, turn.said, response, page)
+        if is_withheld:
+            return Found(page, NOTHING_HANDLED, rights, is_withheld=True)
         page, handled = await self._means.handling.handle(claim, response, page, tree, mark, guarded=guarded)
         reached("page.handled", claim.url)
-        return page, handled
+        return Found(page, handled, rights)
 
 
 def _why_no_sitemap(response: Response, page: ParsedPage) -> str:

@@ -121,7 +121,7 @@ class ArchiveStage:
     def _place(self, outcome: Committable) -> Placed:
         handled, response = (
             outcome.handled,
-            without_cookies(outcome.response) if outcome.is_private else outcome.response,
+            without_cookies(outcome.response) if outcome.is_private or outcome.withheld else outcome.response,
         )
         items = None
         if handled.items or handled.followed:
@@ -130,6 +130,10 @@ class ArchiveStage:
             return Placed(None, payload_digest(response.raw_body), items)
         request = outcome.claim.request
         fingerprint = outcome.claim.fingerprint if request is not None and request.identity else ""
+        if outcome.withheld is not None:
+            links = outcome.withheld.links
+            added = self._files.warc.add_withheld(response, rights=outcome.rights, links=links, fingerprint=fingerprint)
+            return Placed(*added, items)
         return Placed(*self._files.warc.add(response, fingerprint, outcome.original), items)
 
     def _sync(self) -> None:
@@ -145,6 +149,8 @@ class ArchiveStage:
         """Index a commit and clear it from the engine's log with the next drain."""
         self._work.backlog.undrained[partition].append(entry)
         self._undrained_bytes += ENTRY_BYTES + len(entry.url) + len(entry.title) + len(entry.redirect_to)
+        if entry.rights is not None:
+            self._undrained_bytes += sum([len(one.value) for one in entry.rights.sources])
         if self._undrained_bytes >= DRAIN_BYTES:
             self._has_many.set()
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -104,9 +105,12 @@ class RobotsTurns:
         self._on_sent = on_sent
         self.requests = OpenRequests()
 
-    async def read(self, turn: Turn, of: Claim | None = None) -> RobotsEntry | Requeue | RobotsResult:
+    async def read(
+        self, turn: Turn, of: Claim | None = None, *, known: RobotsEntry | None = None
+    ) -> RobotsEntry | Requeue | RobotsResult:
         """Use this turn for robots.txt, of its claim or of another URL of the same site: the entry, or how the turn
-        ends when another one is needed; or the result with the failure of a proxy.
+        ends when another one is needed; or the result with the failure of a proxy. `known`: the entry, whose origin's
+        tdmrep.json is read.
         """
         slot, claim = turn.slot, of or turn.claim
         origin, sent = origin_of(claim.url), list[int]()
@@ -118,7 +122,8 @@ class RobotsTurns:
 
         worker = self.requests.add(claim, is_quick=turn.is_quick, address=turn.address)
         try:
-            result = await self._gate.read(claim, before_send, working=turn.mark)
+            request = partial(self._gate.read_tdmrep, known) if known is not None else self._gate.read
+            result = await request(claim, before_send, working=turn.mark)
         except (NotEntitledError, EngineError, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and not self.requests.is_only_cut_off(worker):
                 raise

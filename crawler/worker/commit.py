@@ -40,7 +40,9 @@ from crawler.frontier.stats import (
     LINKS,
     LOST,
     NAMED,
+    OF_RIGHTS,
     OF_SITEMAP,
+    SAID,
     SCRIPTED,
     SEED_LED_AWAY,
     UNCHANGED,
@@ -52,6 +54,7 @@ from crawler.model import (
     ITEMS_DROPPED,
     NO_MEDIA_TYPE,
     REVISIT,
+    WITHHELD,
     AckOutcome,
     Candidate,
     Claim,
@@ -60,6 +63,7 @@ from crawler.model import (
     Response,
 )
 from crawler.rules.conditional import head_digest
+from crawler.rules.rights import PURPOSES
 from crawler.runtime.clocks import ENGINE_PAUSE_S, monotonic_ms, wall_s
 from crawler.runtime.crash_points import reached
 from crawler.settings import ArchiveSettings
@@ -478,15 +482,16 @@ class Committer:
         return self._ends.internal_errors.failed(outcome.claim, error, outcome.settlement, started_at=started_at)
 
     def _entry(self, outcome: Committable, placed: Placed) -> CommitEntry:
-        claim, response, original = outcome.claim, outcome.response, outcome.original
+        claim, response, original, left_out = outcome.claim, outcome.response, outcome.original, outcome.withheld
+        mime = REVISIT if original else response.content_type or NO_MEDIA_TYPE
         entry = CommitEntry(
             url=claim.url,
-            mime=REVISIT if original else response.content_type or NO_MEDIA_TYPE,
+            mime=WITHHELD if left_out else mime,
             status_text=str(response.status),
             fingerprint=claim.fingerprint,
             visit=claim.visit,
             fetched_at=response.started_at,
-            body_bytes=len(response.body),
+            body_bytes=left_out.body_bytes if left_out else len(response.body),
             title=outcome.page.title,
             depth=claim.depth,
             redirects=claim.redirects,
@@ -506,7 +511,8 @@ class Committer:
             label=claim.label,
             request=claim.request and claim.request.without_body(),
             head_digest=head_digest(response.request_head) if claim.run and claim.request is None else "",
-            original_mime=original.mime if original else "",
+            original_mime=left_out.mime or NO_MEDIA_TYPE if left_out else original.mime if original else "",
+            rights=outcome.rights,
             times={
                 "queued": claim.queued_at,
                 "claimed": claim.claimed_at,
@@ -576,12 +582,15 @@ class Committer:
 def _counts(outcome: Committable) -> dict[str, int]:
     """What is counted of its items, and what is missing of the page (docs/operate/watching.md#losses)."""
     lost = lost_parts(outcome.page, outcome.response)
+    lost[OF_RIGHTS] = int(outcome.withheld is not None)
     lost[SEED_LED_AWAY] = int(outcome.leads_away)
     lost[ITEMS_DROPPED] = outcome.handled.dropped_count
     found = {"items": len(outcome.handled.items), ITEMS_INVALID: outcome.handled.invalid_count}
     found[f"{HANDLED}{outcome.handled.handler}"] = int(bool(outcome.handled.handler))
     found[UNCHANGED] = int(outcome.original is not None)
     found[NAMED] = outcome.named
+    if outcome.rights is not None:
+        found |= {f"{SAID}{purpose}:{word}": 1 for purpose in PURPOSES if (word := getattr(outcome.rights, purpose))}
     found |= {f"{LOST}{reason}": n for reason, n in lost.items()}
     return {name: n for name, n in found.items() if n}
 

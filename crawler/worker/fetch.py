@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from crawler.archive.earlier_pages import EarlierPage
 from crawler.errors import EngineError
+from crawler.frontier.deferred import RIGHTS
 from crawler.frontier.owner import Settlement
 from crawler.hosts.login import WAIT_MS as LOGIN_WAIT_MS
 from crawler.hosts.login_plans import LoginPlan
@@ -33,6 +34,8 @@ from crawler.routing.runs_known import RunBook
 from crawler.rules.cookies import Jar
 from crawler.rules.origin_health import HostAction
 from crawler.rules.poison import CrashAction
+from crawler.rules.robots import RobotsRules
+from crawler.rules.site_rights import SiteRights
 from crawler.rules.urls import origin_of
 from crawler.runtime.clocks import monotonic_ms, wall_s
 from crawler.runtime.crash_points import reached
@@ -47,6 +50,7 @@ from crawler.worker.lateness import PolitenessMargin
 from crawler.worker.open_claims import ClaimPlace
 from crawler.worker.outcomes import Deferred, Failed, Refused
 from crawler.worker.page_requests import Answered, PageRequest, StaleRequests, Step
+from crawler.worker.page_rights import RightsRules
 from crawler.worker.reaching import LATE_S, Reached, Reaching
 from crawler.worker.response_policy import is_once, why_not_sent
 from crawler.worker.schedule import QueueSlot
@@ -106,8 +110,9 @@ class FetchStage:
         name_s = settings.dns.timeout_s * settings.dns.tries
         self._late_ms = int(1000 * (max(name_s, settings.fetch.connect_timeout_s) + LATE_S))
         self._cookie_walls = CookieWalls()
+        self._rights = RightsRules(settings)
         self._answers = Answers(
-            means, hosts, session.notes, runs, self._cookie_walls, obeys_robots=settings.robots.obey
+            means, hosts, session.notes, runs, self._cookie_walls, self._rights, obeys_robots=settings.robots.obey
         )  # fmt: skip
         # Also while a page is parsed. By worker, because two may have one claim: the first requeued it and pauses.
         self._in_turn: dict[int, Claim] = {}
@@ -310,10 +315,10 @@ class FetchStage:
                 return await self._ask_robots(turn)
             if entry.rules is None:
                 return self._origin_refuses(claim) or self._robots_unreachable(claim, entry)
-            if not entry.rules.allows(self._cookie_walls.url_of(claim)):
-                if self._cookie_walls.take(claim) is not None:
-                    return Requeue()  # robots.txt has changed since the step was noted
-                return Deliver(Refused(claim=claim, reason=RefusalReason.ROBOTS))
+            if (forbidden := self._forbidden(turn, entry.rules)) is not None:
+                return forbidden
+            if self._rights.lacks_tdmrep(entry.rules):
+                return await self._ask_robots(turn, entry)
         longer = await self._robots.learn_delay(turn, entry)
         if longer is not None:
             return longer
@@ -334,6 +339,24 @@ class FetchStage:
             page_request = PageRequest(turn.slot, claim, known.page_request.started_at, step=step)
             return Answered(page_request, known.result, Settlement(next_fetch_ms=0), known.finished_at)
         return await self._page(turn, session)
+
+    def _forbidden(self, turn: Turn, rules: RobotsRules) -> Requeue | Deliver | None:
+        """How the turn ends when robots.txt forbids the request, or says no to the purpose of the crawl."""
+        claim = turn.claim
+        if not rules.allows(self._cookie_walls.url_of(claim)):
+            if self._cookie_walls.take(claim) is not None:
+                return Requeue()  # robots.txt has changed since the step was noted
+            return Deliver(Refused(claim=claim, reason=RefusalReason.ROBOTS))
+        turn.said = rules.said
+        if rules.said is not None and self._is_not_ours(claim, rules.said):
+            return Deliver(Deferred(claim=claim, reason=RIGHTS))
+        return None
+
+    def _is_not_ours(self, claim: Claim, said: SiteRights) -> bool:
+        """Does robots.txt say no to the purpose of the crawl, and no operator yes?"""
+        if self._rights.forbidden(claim, said) is None:
+            return False
+        return not self._work.traps.is_released(claim.queue, RIGHTS)
 
     async def _prepared(self, turn: Turn) -> Request | Deliver:
         """The turn's request as the user's functions want it, or how the turn ends when they don't."""
@@ -365,8 +388,8 @@ class FetchStage:
             self._cut_off(turn.claim)
             raise
 
-    async def _ask_robots(self, turn: Turn) -> TurnEnd:
-        found = await self._robots.read(turn)
+    async def _ask_robots(self, turn: Turn, known: RobotsEntry | None = None) -> TurnEnd:
+        found = await self._robots.read(turn, known=known)
         if isinstance(found, Requeue):
             return found
         if isinstance(found, RobotsResult):

@@ -56,7 +56,7 @@ class HandlerStage:
         self._threads = threads
         self._limits = Limits(settings.handlers.items_max)
         self._follow_max = settings.fetch.links_max
-        self._follows_links = settings.scope.follow == "links"
+        self.follows_links = settings.scope.follow == "links"
         self._labels = frozenset(app.labels) if app else frozenset()
         self._sites = SiteRules.of(settings.sites, "label")
         self._before_request = app.request_functions if app else []
@@ -94,11 +94,11 @@ class HandlerStage:
         handled = NOTHING_HANDLED
         if self._app is not None:
             handled = await self._handled(self._app, claim, response, parsed, tree, mark, guarded=guarded)
-        links = parsed.links if self._follows_links else ()
+        links = parsed.links if self.follows_links else ()
         if handled.followed:
             links = tuple(dict.fromkeys((*(one.url for one in handled.followed if one.is_plain), *links)))
         if links is not parsed.links:
-            dropped = parsed.links_dropped if self._follows_links else 0
+            dropped = parsed.links_dropped if self.follows_links else 0
             parsed = replace(parsed, links=links, links_dropped=dropped)
         return parsed, handled
 

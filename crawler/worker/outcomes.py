@@ -9,9 +9,17 @@ from crawler.archive.warc import Original
 from crawler.frontier.owner import Settlement
 from crawler.handlers.page_run import NOTHING_HANDLED, Handled
 from crawler.handlers.tasks import storable
-from crawler.model import Candidate, Claim, FailureKind, ParsedPage, Response
+from crawler.model import Candidate, Claim, FailureKind, ParsedPage, Response, Rights
 from crawler.redaction import redact
 from crawler.runtime.clocks import wall_s
+
+
+class Withheld(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a page whose body is not kept, because of its rights: its size and media type, and where the page leads."""
+
+    body_bytes: int
+    mime: str
+    links: tuple[str, ...]
 
 
 class Committable(msgspec.Struct, kw_only=True):
@@ -39,6 +47,8 @@ class Committable(msgspec.Struct, kw_only=True):
     fresh: int = 0  # candidates among its links: those that were not added lately. Counted for -vv only
     deferred: int = 0  # how many of these are kept, and not fetched; likewise
     accepted: Callable[[], None] | None = None  # called once it is committed
+    rights: Rights | None = None  # what was said about its use
+    withheld: Withheld | None = None  # its body is not kept; `response` has none
     is_private: bool = False  # it has cookies of a session, which the archive does not get
     error: Exception | None = None  # raised because of its content while it was committed: it becomes a failure then
 

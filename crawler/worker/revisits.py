@@ -17,6 +17,7 @@ from crawler.archive.folder import CrawlFolder
 from crawler.archive.warc import payload_digest, safe_uri
 from crawler.archive.warc_reader import StoredResponse, read_record
 from crawler.content.coding import RATIO_MAX, inflate
+from crawler.content.said import NAMES
 from crawler.errors import ArchiveError
 from crawler.model import SITEMAP, Claim, Decoded, Response
 from crawler.routing.runs_known import RunBook
@@ -25,7 +26,6 @@ from crawler.settings import FetchSettings
 from crawler.web.fetcher import Fetcher
 
 PLAIN_MAX = 10_000  # URLs
-_TO_ROBOTS = b"x-robots-tag"
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -80,9 +80,12 @@ class Revisits:
 
 
 def renewed(stored: Headers, of_304: Headers) -> Headers:
-    """The headers of an archived page, with what a 304 says to robots in the place of that (RFC 9111 3.2)."""
-    newer = tuple(one for one in of_304 if one[0].lower() == _TO_ROBOTS)
-    return (*(one for one in stored if not newer or one[0].lower() != _TO_ROBOTS), *newer)
+    """The headers of an archived page, with what a 304 says to robots and of rights in the place of that (RFC 9111
+    3.2).
+    """
+    newer = tuple(one for one in of_304 if one[0].lower() in NAMES)
+    renamed = {name.lower() for name, _ in newer}
+    return (*(one for one in stored if one[0].lower() not in renamed), *newer)
 
 
 def response_of(url: str, stored: StoredResponse, settings: FetchSettings, *, bytes_max: int = 0) -> Response:

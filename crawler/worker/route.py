@@ -291,7 +291,8 @@ class RouteStage:
         if router is None:
             return []  # its run has ended
         outcome.scope_version = self.router.version
-        digest = outcome.digest if outcome.response.status == 200 or outcome.original else ""
+        is_read = outcome.withheld is None and (outcome.response.status == 200 or outcome.original is not None)
+        digest = outcome.digest if is_read else ""
         led_to = (*page.links, outcome.redirect_to) if outcome.redirect_to else page.links
         body = outcome.response.body if digest else b""
         learned = self.traps.learn(claim, () if claim.label == SITEMAP else led_to, digest, body)

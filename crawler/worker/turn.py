@@ -19,6 +19,7 @@ from crawler.membership.held import HeldPartitions
 from crawler.model import Claim, Request
 from crawler.rules.pace import TICK_MS
 from crawler.rules.poison import crash_action_of
+from crawler.rules.site_rights import SiteRights
 from crawler.rules.urls import origin_of
 from crawler.runtime.clocks import ENGINE_PAUSE_S
 from crawler.worker.internal_errors import InternalErrors
@@ -110,6 +111,7 @@ class Turn:
         "mark",
         "moved",
         "request",
+        "said",
         "slot",
         "watch",
     )
@@ -127,6 +129,7 @@ class Turn:
         self.is_quick = False  # a quick answer is expected
         self.address = ""  # where its request may have to make way for others
         self.is_apart = False  # the queue goes on once the request is sent: its origin may not answer
+        self.said: SiteRights | None = None  # by the site, about the use of its pages
         self.watch: Watch | None = None  # of the session whose page is requested
 
     def session_page_over(self) -> None:

@@ -9,8 +9,8 @@ from crawler.content.html import (
     parse_page,
     redirect_target,
     refresh_target,
-    robots_header,
 )
+from crawler.content.robots_directives import robots_header
 from crawler.media_type import is_html
 from crawler.process_tuning import keep_freed_memory
 

@@ -148,7 +148,7 @@ class KeptUrls(StopsModel):
         for fingerprint in fingerprints:
             self.urls[fingerprint].user = ""
             self._wait(self.urls[fingerprint])
-        if fingerprints and reason.startswith("trap:"):
+        if fingerprints and reason.startswith(("trap:", "rights")):
             self.counts[name][f"free:{reason}"] = 1
         self.totals.update(added=len(fingerprints), released=len(fingerprints))
         return len(fingerprints)

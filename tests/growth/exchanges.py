@@ -8,13 +8,17 @@ import brotli
 from crawler.archive.warc_reader import stored_response
 from crawler.archive.warc_web import _parsed as recorded_response
 from crawler.audit.requests import parse_line
-from crawler.content.html import redirect_target, refresh_target, robots_header
+from crawler.content.html import redirect_target, refresh_target
+from crawler.content.robots_directives import robots_header
+from crawler.content.said import licenses_in
 from crawler.content.sniff import detect_charset
 from crawler.errors import ArchiveError
 from crawler.media_type import is_html, media_type
 from crawler.rules.conditional import validators_of
 from crawler.rules.health import retry_after_ms
+from crawler.rules.rights import USAGE, meaning_of, statement
 from crawler.rules.signatures import dictionary_of, wish_in
+from crawler.rules.site_rights import read_tdmrep
 from crawler.web.response import BadHead
 from tests.growth.reading import (
     BASE,
@@ -111,6 +115,27 @@ def rows() -> Iterator[Target]:
         around=((b"", b""), (b"shardcrawl", b"noindex")),
         function=lambda text: robots_header(text, "shardcrawl"),
         tokens=(*TEXT, b"noindex", b"none,", b"shardcrawl:", b"unavailable_after:", b"*"),
+    )
+    yield Target(
+        name="content-usage",
+        reads_text=True,
+        bytes_max=60 * KIB,
+        function=lambda text: meaning_of(USAGE, statement("header", USAGE, text)[0].value),
+        tokens=(*TEXT, b"train-ai=n,", b"search=y", b"=", b";", b" = ", b"bots"),
+    )
+    yield Target(
+        name="link",
+        reads_text=True,
+        bytes_max=60 * KIB,
+        function=lambda text: licenses_in(text, BASE),
+        tokens=(*TEXT, b"<", b">", b"; rel=license", b"; rel=", b",", b'"'),
+    )
+    yield Target(
+        name="tdmrep.json",
+        bytes_max=500 * KIB,
+        around=((b"", b""), (b"[", b"]")),
+        function=read_tdmrep,
+        tokens=(*TEXT, b'{"location": "/*", "tdm-reservation": 1},', b"[", b"{", b"1,", b'"'),
     )
     yield Target(
         name="refresh",
