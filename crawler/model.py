@@ -517,6 +517,7 @@ class RefusalReason(enum.StrEnum):
     DEPTH = "depth"
     ROBOTS = "robots"
     REDIRECTS = "redirects"
+    FORGOTTEN = "forgotten"  # the crawl has forgotten its domain (crawler forget)
     RUN_URLS = "run_urls"  # the run of a job has as many as it may
     EXCLUDED = "excluded"  # it waited, and an `exclude` that was given since then matches it
     PURGED = "purged"  # while it waited, or as a dead letter

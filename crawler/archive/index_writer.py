@@ -143,13 +143,17 @@ def _noted_last(folder: CrawlFolder) -> dict[str, int]:
 
 
 def change_lines(
-    folder: CrawlFolder, change: Callable[[CommitEntry], CommitEntry | None], *, mends: bool = False
+    folder: CrawlFolder,
+    change: Callable[[CommitEntry], CommitEntry | None],
+    *,
+    mends: bool = False,
+    drops_to: str | None = DROPPED,
 ) -> None:
     """Replace entries in all sealed segments: one that `change` returns itself stays, one without a result goes.
 
-    With `mends` damaged lines go, too, and in place of a missing segment comes one without lines; what goes is written
-    to `log/refetched.cdxj` before. Else segments with damage are left alone. May be repeated after a crash at any
-    point: each segment is replaced atomically. Raises ArchiveError.
+    With `mends` damaged lines go, too, and in place of a missing segment comes one without lines. Else segments with
+    damage are left alone. What goes is written to `log/refetched.cdxj` before (`drops_to`; None: nowhere). May be
+    repeated after a crash at any point: each segment is replaced atomically. Raises ArchiveError.
     """
     names = {path.name.removesuffix(OPEN_SUFFIX) for path in folder.index.glob(f"*{SUFFIX}*")}
     missing = map(folder.index.joinpath, serials_missing(folder, names) if mends else ())
@@ -170,8 +174,8 @@ def change_lines(
             is_damaged = is_damaged or bool(check.flaw())
             if is_damaged and not mends:
                 continue
-            if gone:
-                with open(folder.log / DROPPED, "ab", opener=open_private) as kept:
+            if gone and drops_to is not None:
+                with open(folder.log / drops_to, "ab", opener=open_private) as kept:
                     write_durably(kept, gone)
             if is_changed or is_damaged:
                 replace_segment(folder, path, sorted(set(left)))  # a line may have been copied over another

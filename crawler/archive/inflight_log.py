@@ -30,7 +30,7 @@ from crawler.errors import ArchiveError
 
 SUFFIX = ".started"
 STALL_SUFFIX = ".stall"
-_SLOT_BYTES = 256
+SLOT_BYTES = 256
 # A slot: 1 while the event loop works on it; an `Aside`; `_URL`; the CRC-32 of that and of the URL; the URL.
 _FLAGS = 2
 _URL = struct.Struct("<Hiq")  # bytes of the URL, partition, fingerprint
@@ -38,7 +38,7 @@ _CRC = struct.Struct("<I")
 _HEAD_BYTES = _FLAGS + _URL.size + _CRC.size
 _LOOP_LINE = "Event loop "  # before the stacks: the loop's thread
 _CURRENT_LINE = "Current thread "  # of faulthandler: the thread that was running
-SHOWN_BYTES_MAX = _SLOT_BYTES - _HEAD_BYTES  # of a URL
+SHOWN_BYTES_MAX = SLOT_BYTES - _HEAD_BYTES  # of a URL
 
 T = TypeVar("T")
 
@@ -137,7 +137,7 @@ class InflightLog:
         """Raises ArchiveError when the disk fails."""
         self._path = folder.sessions / f"{session}{SUFFIX}"
         self.stall_path = stacks_path(folder, session)
-        size = slots * _SLOT_BYTES
+        size = slots * SLOT_BYTES
         try:
             descriptor = open_private(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             try:
@@ -147,7 +147,7 @@ class InflightLog:
                 os.close(descriptor)
         except OSError as error:
             raise archive_error("write", self._path, error) from None
-        self._free = iter(range(0, size, _SLOT_BYTES))
+        self._free = iter(range(0, size, SLOT_BYTES))
 
     def mark(self) -> InflightMark:
         """A new mark, for as long as the session lives."""
@@ -241,8 +241,8 @@ def _thread_in(line: str) -> str:
 
 def _suspects(data: bytes) -> Iterator[Suspect | None]:
     """What is in each slot in use; None: its record is damaged."""
-    for at in range(0, len(data), _SLOT_BYTES):
-        slot = data[at : at + _SLOT_BYTES]
+    for at in range(0, len(data), SLOT_BYTES):
+        slot = data[at : at + SLOT_BYTES]
         if not any(slot[:_FLAGS]):
             continue
         head, crc = slot[_FLAGS : _HEAD_BYTES - _CRC.size], slot[_HEAD_BYTES - _CRC.size : _HEAD_BYTES]

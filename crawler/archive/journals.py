@@ -11,14 +11,22 @@ Also the journal of long work on a folder, a database.
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
 from crawler import disk_sync
-from crawler.archive.checked_lines import DamagedLine, LineReader, number_in, number_line, with_checksum
+from crawler.archive.checked_lines import (
+    DamagedLine,
+    LineReader,
+    is_right,
+    number_in,
+    number_line,
+    with_checksum,
+    without_checksum,
+)
 from crawler.archive.folder import (
     CrawlFolder,
     archive_error,
@@ -175,6 +183,35 @@ class Journal(Generic[Line]):
         except OSError as error:
             raise archive_error("write", self.path, error) from None
         return len(dropped)
+
+    def rewrite(self, change: Callable[[Line], Line | None]) -> int:
+        """Replace lines: one that `change` returns itself stays as it is, one without a result goes; how many others.
+
+        No line may be damaged, and nobody else may append meanwhile. May be repeated after a crash at any point. Raises
+        ArchiveError.
+        """
+        if not self.path.exists():
+            return 0
+        decode = msgspec.json.Decoder(self._line).decode
+        draft = self.path.with_name(f"{self.path.name}.draft")
+        try:
+            with self._locked(), self.path.open("rb") as file:
+                kept, changed = list[bytes](), 0
+                for raw in file:
+                    if not raw.endswith(b"\n"):
+                        continue  # torn
+                    line = raw[:-1]
+                    before = decode(without_checksum(line) if is_right(line) else line)
+                    after = change(before)
+                    changed += after is not before
+                    if after is not None:
+                        kept.append(raw if after is before else with_checksum(_encode(after)) + b"\n")
+                if changed:
+                    self._note_size(sum(map(len, kept)))  # before: a file that is longer than noted is whole
+                    replace_durably(self.path, draft, kept)
+        except OSError as error:
+            raise archive_error("write", self.path, error) from None
+        return changed
 
 
 def _append(descriptor: int, data: bytes) -> int:

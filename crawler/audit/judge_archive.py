@@ -59,9 +59,13 @@ class ArchiveJudge:
         self._report = report
         self._meter = meter
         self._many = len(folders) > 1
+        self._forgotten_lines = self._forgotten_records = 0  # of domains that 'crawler forget' has not reached here
 
     def add_commit(self, entry: CommitEntry, *, is_late: bool) -> bool:
         """A commit, from an index or from the engine's log; False: it is not of this part."""
+        if self._reader.rules.router.scope.forgets(entry.url):
+            self._forgotten_lines += not is_late
+            return False
         partition = self._reader.rules.router.placement.of(entry.url)[2]
         if self._part and not self._part.has(partition):
             return False
@@ -183,6 +187,9 @@ class ArchiveJudge:
     async def _record(self, found: ArchivedResponse) -> None:
         commits = self._ledger.commits_at(found.location)
         uri = found.stored.uri
+        if self._reader.rules.router.scope.forgets(uri):
+            self._forgotten_records += 1
+            return
         if not commits:
             self._ledger.add_orphan(found.location, uri, page_key(uri))
         for commit in commits:
@@ -252,6 +259,16 @@ class ArchiveJudge:
         if pruned:
             self._report.notes.append(
                 f"{counted(pruned, 'commit was', 'commits were')} pruned: where their links went can't be judged"
+            )
+        if self._forgotten_lines or self._forgotten_records:
+            lines, records = counted(self._forgotten_lines, "line"), counted(self._forgotten_records, "record")
+            self._report.notes.append(
+                f"{lines} of the index and {records} are of forgotten domains, and not judged: "
+                "'crawler forget' has not reached them in these folders"
+            )
+        if number := len(self._reader.rules.router.record.forgotten_domains):
+            self._report.notes.append(
+                f"{counted(number, 'domain was', 'domains were')} forgotten: nothing is lost by that"
             )
         without = self._ledger.number("SELECT count(*) FROM commits WHERE file = 0 AND NOT pruned")
         if without:

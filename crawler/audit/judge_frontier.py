@@ -157,10 +157,12 @@ class FrontierJudge:
             report.dead += tally.dead
             report.refused += tally.refused
             report.deferred += tally.deferred
-            await self._judge_partition(tally, committed.get(tally.partition, NOTHING_COMMITTED))
+            found = committed.get(tally.partition, NOTHING_COMMITTED)
+            await self._judge_partition(tally, with_forgotten(tally, found))
         is_short = not report.lacking
         if is_short and any(
-            tally.committed > committed.get(tally.partition, NOTHING_COMMITTED).total for tally in self._tallies
+            tally.committed - tally.forgotten > committed.get(tally.partition, NOTHING_COMMITTED).total
+            for tally in self._tallies
         ):
             report.notes.append("commits are in no folder given: were all folders of the crawl named with --dir?")
         unsteady = sum(not tally.is_steady for tally in self._tallies)
@@ -220,6 +222,12 @@ class FrontierJudge:
 
 def _why_known(link: Link) -> dict[str, Any]:
     return {"linked_from": link.parent} if link.parent else {"noted_in": "the journal of seeds"}
+
+
+def with_forgotten(t: Tally, found: Committed) -> Committed:
+    """With pages of forgotten domains, which the totals count and no index has: of the crawl, or of ended runs."""
+    own = min(max(0, t.committed - t.run_pages - found.commits), t.forgotten)
+    return Committed(found.commits + own, found.urls + own, found.run_pages + t.forgotten - own)
 
 
 def missing_of(t: Tally, urls: int) -> int:

@@ -59,7 +59,12 @@ class LinkRules:
         self.router = self._router(rules, rules.record.scope)
 
     def _router(self, rules: CrawlRules, scope: ScopeSettings) -> Router:
-        return Router(rules.record, ScopeRules.of(scope, rules.roots), self._recent, sites=self._sites)
+        return Router(
+            rules.record,
+            ScopeRules.of(scope, rules.roots, forgotten=rules.record.forgotten),
+            self._recent,
+            sites=self._sites,
+        )
 
     def lacking(self, root: str) -> bool:
         """Did a seed open this root of the scope, and the engine lacks it?"""

@@ -39,7 +39,7 @@ async def _import_seen(arguments: argparse.Namespace, settings: Settings, form: 
         given = ", ".join(Path(name).name for name in arguments.files)
         await crawl.operator_log.add(actor(), "import seen", "", given)
         restoring = Restoring(crawl.engine, crawl.keys, hash_key=crawl.record.hash_key)
-        importing = SeenImport(restoring, crawl.placement, crawl.record.fingerprints)
+        importing = SeenImport(restoring, crawl.placement, crawl.record.fingerprints, crawl.record.forgotten)
         async with seeding_member(crawl):
             with progress(verbose=bool(arguments.verbose)) as meter:
                 for name in arguments.files:
@@ -54,10 +54,11 @@ async def _import_seen(arguments: argparse.Namespace, settings: Settings, form: 
         warn(f"... and {counted(more, 'more invalid URL')}")
     parts = [f"{counted(report.new, 'URL')} marked as seen", f"{report.known:,} known before"]
     parts += [f"{report.failed:,} left out, which had failed there"] if report.failed else []
+    parts += [f"{report.forgotten:,} of forgotten domains left out"] if report.forgotten else []
     parts += [f"{report.invalid:,} invalid"] if report.invalid else []
-    show({name: getattr(report, name) for name in ("new", "known", "failed", "invalid")}, ", ".join(parts),
+    show({name: getattr(report, name) for name in ("new", "known", "failed", "forgotten", "invalid")}, ", ".join(parts),
          as_json=arguments.json)  # fmt: skip
-    if report.invalid and not report.new + report.known + report.failed:
+    if report.invalid and not report.new + report.known + report.failed + report.forgotten:
         raise UsageError(NO_SEED)
     return 0
 

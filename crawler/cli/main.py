@@ -96,6 +96,7 @@ GROUPS = {
         "export": ("parse_export:add_export", "write the pages or items of a crawl into files or databases"),
         "rehandle": ("parse_rehandle:add_rehandle", "run handlers over the pages of a crawl again"),
         "prune": ("parse_prune:add_prune", "remove old results from a crawl folder"),
+        "forget": ("parse_forget:add_forget", "remove all of a domain, and keep it out permanently"),
         "audit": ("parse_audit:add_audit", "check a crawl against its archive and the web server's log"),
     },
     "handlers and settings": {

@@ -158,6 +158,7 @@ async def _print(crawl: OpenCrawl, report: "RebuildReport", folders: Sequence["C
         out(f"jobs     {report.of_jobs.jobs:,}")
     if report.of_jobs.runs:
         out(f"runs     {report.of_jobs.runs:,} in the history of jobs, by their pages: how they ended is not known")
+    _print_left_out(report)
     if report.pruned:
         out(f"         {report.pruned:,} that are done were pruned: links that only they had are not known any more")
         out("         ('crawler rebuild --refetch' fetches these pages again)")
@@ -171,3 +172,9 @@ async def _print(crawl: OpenCrawl, report: "RebuildReport", folders: Sequence["C
         out(f"         {report.refetched:,} of them were done, but can't be read again: {files}{more}")
     out("\nDead letters, and URLs that robots.txt forbade, are tried again: only the engine knew them.")
     out("Rebuild the other folders of this crawl, if there are any; then crawl as before.")
+
+
+def _print_left_out(report: "RebuildReport") -> None:
+    if report.forgotten:
+        lines = counted(report.forgotten, "line")
+        out(f"         {lines} of the index left out, of domains that this crawl has forgotten")

@@ -22,7 +22,10 @@ from crawler.archive.folder import (
 )
 from crawler.errors import ConflictError, NoCrawlError, UsageError
 from crawler.frontier.record import CrawlRecord, Crawls, record_of
+from crawler.rules.forgotten import ForgottenDomain, united
 from crawler.settings import Settings
+from crawler.terminal.output import say
+from crawler.terminal.words import counted
 
 
 def bound_of(name: str, record: CrawlRecord) -> Bound:
@@ -46,8 +49,35 @@ async def admit(
     await crawls.create_or_load(settings)
     record, roots = await crawls.shared()
     check_known(folder, name, bound_of(name, record))  # begun by somebody else meanwhile?
+    if (more := _forgotten_in([folder], record)) and await keep_out(crawls, more):
+        record, roots = await crawls.shared()
+        say(
+            f"the engine's data is from before this crawl forgot {counted(len(more), 'domain')}, which stay out of it: "
+            "'crawler forget' again, of each, takes out what has come back"
+        )
     bind(folder, bound_of(name, record))
     return record, roots
+
+
+def _forgotten_in(folders: Sequence[CrawlFolder], record: CrawlRecord) -> list[ForgottenDomain]:
+    """Domains that these folders of the crawl know as forgotten, and its record does not."""
+    known = {one.digest for one in record.forgotten_domains}
+    bounds = (bound for folder in folders if (bound := bound_to(folder)) is not None)
+    noted = (
+        msgspec.convert(bound.record.get("forgotten_domains", ()), tuple[ForgottenDomain, ...])
+        for bound in bounds
+        if bound.first_begun_at == record.first_begun_at
+    )
+    return [one for one in united(*noted) if one.digest not in known]
+
+
+async def keep_out(crawls: Crawls, domains: Sequence[ForgottenDomain]) -> bool:
+    """Let the crawl's record have these, too; was there one that it lacked?"""
+    before = (await crawls.shared())[0].forgotten_domains
+    after = await crawls.update(
+        lambda record: msgspec.structs.replace(record, forgotten_domains=united(record.forgotten_domains, domains))
+    )
+    return after.forgotten_domains != before
 
 
 async def admit_rebuild(
@@ -88,7 +118,10 @@ async def admit_rebuild(
             f"the crawl {name!r} in the engine has another hash key than {folders[0].root}: they are different crawls; "
             "empty the engine, or use another --name"
         )
-    return await crawls.shared()
+    record, roots = await crawls.shared()
+    if (more := _forgotten_in(folders, record)) and await keep_out(crawls, more):
+        record, roots = await crawls.shared()
+    return record, roots
 
 
 def holding(folders: Sequence[CrawlFolder], name: str) -> tuple[list[CrawlFolder], list[CrawlFolder]]:

@@ -21,6 +21,7 @@ from crawler.errors import InvalidUrl
 from crawler.frontier.placement import Placement
 from crawler.frontier.restore import Restoring, SeenUrl
 from crawler.model import RefusalReason
+from crawler.rules.forgotten import Forgotten
 from crawler.rules.places import Fingerprints
 from crawler.rules.sites import SECRET_HEADERS
 from crawler.rules.url_list import listed
@@ -81,6 +82,7 @@ class SeenReport(msgspec.Struct, kw_only=True):
 
     new: int = 0
     known: int = 0  # to this crawl
+    forgotten: int = 0  # of domains that the crawl has forgotten: nothing of them is noted
     failed: int = 0  # server errors there: they are fetched here
     invalid: int = 0
     examples: list[str] = msgspec.field(default_factory=list)  # of invalid ones
@@ -89,8 +91,11 @@ class SeenReport(msgspec.Struct, kw_only=True):
 class SeenImport:
     """Marks URLs as seen. Repeating is safe."""
 
-    def __init__(self, restoring: Restoring, placement: Placement, fingerprints: Fingerprints) -> None:
+    def __init__(
+        self, restoring: Restoring, placement: Placement, fingerprints: Fingerprints, forgotten: Forgotten | None = None
+    ) -> None:
         self._restoring = restoring
+        self._forgotten = forgotten
         self._placement = placement
         self._fingerprints = fingerprints
         self.report = SeenReport()
@@ -121,7 +126,11 @@ class SeenImport:
         try:
             if known.flaw:
                 raise InvalidUrl(known.url, known.flaw)
-            return self._seen(canonicalize(known.url))
+            url = canonicalize(known.url)
+            if self._forgotten is not None and self._forgotten.has(url):
+                self.report.forgotten += 1
+                return None
+            return self._seen(url)
         except InvalidUrl as error:
             self.report.invalid += 1
             if len(self.report.examples) < COMPLAINTS_MAX:

@@ -253,7 +253,7 @@ def make_router(crawl: OpenCrawl, *, admits_urls: Callable[[], bool] = lambda: T
     from crawler.routing.router import Router
     from crawler.rules.scope import ScopeRules
 
-    scope, s = ScopeRules.of(crawl.record.scope, crawl.roots), crawl.settings
+    scope, s = ScopeRules.of(crawl.record.scope, crawl.roots, forgotten=crawl.record.forgotten), crawl.settings
     recent = RecentUrls(s.frontier.recent_urls)
     return Router(crawl.record, scope, recent, s.traps, budget=s.budget, sites=s.sites, admits_urls=admits_urls)
 

@@ -60,7 +60,8 @@ class RunSeeder:
         if not batch:
             return True
         scope = self._router.scope
-        opened = frozenset(scope.seed_root(url) for url, given in batch if given.label != SITEMAP) - scope.roots
+        named = (url for url, given in batch if given.label != SITEMAP and not scope.forgets(url))
+        opened = frozenset(map(scope.seed_root, named)) - scope.roots
         self._router.scope = scope.with_roots(opened)
         by_partition = self._candidates(batch)
         if not await self._runs.touch(self._run, by_partition, opened):
@@ -78,7 +79,9 @@ class RunSeeder:
     def _candidates(self, batch: Sequence[tuple[str, GivenUrl]]) -> dict[int, list[Candidate]]:
         by_partition: dict[int, list[Candidate]] = {}
         for url, given in batch:
-            if given.label == SITEMAP:  # it opens nothing, and may be where the job has no pages
+            if given.label == SITEMAP and not self._router.scope.forgets(
+                url
+            ):  # it opens nothing, and may be where the job has no pages
                 candidate = self._router.candidate(url, depth=1, followed=Followed(url, SITEMAP))
                 by_partition.setdefault(candidate.partition, []).append(candidate)
                 continue

@@ -188,7 +188,7 @@ class Seeder:
     def _opened(self, urls: Sequence[str]) -> frozenset[str]:
         """Roots that the scope does not have yet; the router has them from here on."""
         scope = self._router.scope
-        opened = frozenset(scope.seed_root(url) for url in urls) - scope.roots
+        opened = frozenset(scope.seed_root(url) for url in urls if not scope.forgets(url)) - scope.roots
         self._router.scope = scope.with_roots(opened)
         return opened
 

@@ -372,6 +372,10 @@ class Engine:
             raise translate(rex.ReadOnlyError("it is a replica"))
         return any(node.get("aof_last_write_status") == "err" for node in nodes)
 
+    async def persistence(self) -> dict[str, Any]:
+        """What a single server tells of its files. Raises EngineError."""
+        return (await self._info("persistence"))[0]
+
     async def _info(self, *sections: str) -> list[dict[str, Any]]:
         """Sections of INFO, of all primaries."""
         with _translated():

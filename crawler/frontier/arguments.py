@@ -289,6 +289,10 @@ class PurgeItem(NamedTuple):
     block: str | None = None  # if it is not the first
 
 
+class ForgetQueueArgs(NamedTuple):
+    queue: str
+
+
 class DiscardArgs(NamedTuple):
     reason: str
     letters: bytes  # packed list of LetterItem
@@ -440,9 +444,9 @@ SCHEMAS: dict[str, Any] = {
         FenceArgs, DrainArgs, ActivityHead, ActivityItem, AddBudgetArgs, AddArgs, UrlItem, ClaimArgs, AckArgs, AckItem,
         RetryArgs, DeadLetterArgs, RefuseArgs, DeferArgs, ReturnItem, RestateArgs, RestateItem, BookArgs, JobChange,
         RunCounts, AcquireArgs, SpillArgs, UnspillArgs, OrderArgs, QueueOrder, AdmitArgs, HostUrl, PurgeArgs,
-        PurgeItem, DiscardArgs, LetterItem, CountItemsArgs, CountItem, BorrowArgs, ReturnSlotArgs, TouchArgs,
-        CrashArgs, LocateArgs, UrlStatesArgs, ReadArgs, RunArgs, SequenceArgs, NamesArgs, JoinArgs, LeaveArgs,
-        HeartbeatArgs, LogArgs, ReplaceArgs,
+        PurgeItem, ForgetQueueArgs, DiscardArgs, LetterItem, CountItemsArgs, CountItem, BorrowArgs, ReturnSlotArgs,
+        TouchArgs, CrashArgs, LocateArgs, UrlStatesArgs, ReadArgs, RunArgs, SequenceArgs, NamesArgs, JoinArgs,
+        LeaveArgs, HeartbeatArgs, LogArgs, ReplaceArgs,
     )
 }  # fmt: skip
 _POSITIONS = {

@@ -21,7 +21,9 @@ from crawler.rules.places import Fingerprints
 
 STATES_MAX = 256  # URLs per call: well below a millisecond of the engine
 # Reasons that count links that never became URLs of the crawl; all others end a URL.
-_NEVER_ADDED = frozenset({RefusalReason.SCOPE, RefusalReason.DEPTH, RefusalReason.REDIRECTS, RefusalReason.RUN_URLS})
+_NEVER_ADDED = frozenset({
+    RefusalReason.SCOPE, RefusalReason.DEPTH, RefusalReason.REDIRECTS, RefusalReason.FORGOTTEN, RefusalReason.RUN_URLS
+})  # fmt: skip
 # At least one of these counters of a partition changes whenever a URL is added, ends, or moves.
 MOVING = (b"added", b"done", b"dead", b"deferrals", b"released", b"request", b"moves", b"dropped")
 SEEN = b"seen"  # and the run: the counter of its seen-set
@@ -62,6 +64,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     released: int  # how often a URL was released, which counts as added again
     deferred: int  # URLs that are deferred now
     refused: int  # URLs ended as refused; links that were never added are not among them
+    forgotten: int  # of committed: pages of forgotten domains that are in no index
     log_entries: int
     runs: tuple[str, ...]  # of jobs, with URLs seen
     is_steady: bool
@@ -145,6 +148,7 @@ class BulkLookup:
             released=counters.get("released", 0),
             deferred=sum(int(n) for _, n in pairs_of(deferred)),
             refused=sum(counters[name] for name in ended),
+            forgotten=counters.get("forgotten", 0),
             log_entries=log_entries,
             runs=tuple(run.decode() for run in sets if run),
             is_steady=run_id == self._engine.run_id_of(meta) and all(before.get(n) == after.get(n) for n in moving),

@@ -67,9 +67,10 @@ class Keys:
             Field(
                 "record",
                 "layout, number of partitions, wall time of the start, how URLs are queued, half-life of scores, rules "
-                "of the scope, the secret key of its hashes, and the settings that are stored with the crawl (JSON; "
-                "CrawlRecord in record.py). While the crawl is being removed, has moved away or is on its way here: "
-                "layout 0, -1 or -2, the former record, the other engine and the id of the move (Mark), so that every "
+                "of the scope, the secret key of its hashes, a digest of each domain that was forgotten, and the "
+                "settings that are stored with the crawl (JSON; CrawlRecord in record.py). While the crawl is being "
+                "removed, has moved away or is on its way here: layout 0, -1 or -2, the former record, the other "
+                "engine and the id of the move (Mark), so that every "
                 "release refuses it",
                 "whoever creates the crawl; replace_record",
             ),
@@ -218,6 +219,14 @@ class Keys:
         "`USER NAME ID` of each job, with zero bytes between; all scores are 0. A name without a job is not listed",
         "crawler jobs",
         "lists of jobs by name; the job itself is in the partition of its id",
+    )
+    forgetting = Key(
+        "forgotten",
+        "hash",
+        "how far domains are forgotten, by the digest of each in the record: `DIGEST folder FOLDER` and `DIGEST output "
+        "FOLDER CURSOR` → when that was done (wall time, s)",
+        "crawler forget",
+        "crawler forget",
     )
     moving = Key(
         "moving",

@@ -96,6 +96,8 @@ META = (
     Field("unchanged", "pages that were not sent again, because an earlier run has them", "ack"),
     Field("named", "URLs of pages that sitemaps of runs have", "ack"),
     Field("recounted", "id and last number of the changes of items that were counted last (msgpack)", "count_items"),
+    Field("forgotten", "pages of forgotten domains that no line of an index made unseen again: the totals have them",
+          "forget_queue"),
     Field("queues", "queues that URLs were ever added to", "add, ack, restate"),
     Field("run_added", "the part of added that is of runs, also of closed ones", "whatever counts URLs of runs"),
     Field("run_done", "the part of done that is of runs", "whatever counts URLs of runs"),

@@ -15,6 +15,7 @@ from crawler.frontier.codec import pairs_of
 from crawler.frontier.keys import CRAWLS, LAYOUT, Keys
 from crawler.frontier.messages import BudgetReached
 from crawler.model import LINK_RULES
+from crawler.rules.forgotten import Forgotten, ForgottenDomain, forgotten_of
 from crawler.rules.places import HASH_KEY_BYTES, Fingerprints
 from crawler.settings import OrderSettings, ScopeSettings, Settings
 from crawler.settings.kept import Kept, class_of, kept_of
@@ -56,6 +57,7 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Any] | None = None  # others that belong to the crawl, by name; earlier releases wrote none
     needs: Needs = Needs()
     move: str = ""
+    forgotten_domains: tuple[ForgottenDomain, ...] = ()  # what stays of them (rules/forgotten.py)
 
     @property
     def stored_settings(self) -> dict[str, Any]:
@@ -76,6 +78,11 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def fingerprints(self) -> Fingerprints:
         return Fingerprints(self.hash_key)
+
+    @property
+    def forgotten(self) -> Forgotten | None:
+        """What tells whether a URL is of a forgotten domain; None when there is none."""
+        return forgotten_of(self.forgotten_domains, self.hash_key)
 
     def __repr__(self) -> str:
         """Without the key, because this may be logged."""
@@ -201,6 +208,7 @@ def _record_of(settings: Settings, was: CrawlRecord | None, *, partitions_min: i
         sitemaps=was.sitemaps if was else _reads_sitemaps(settings),
         settings=was.settings if was else _others(kept_of(settings)),
         needs=was.needs if was else Needs(),
+        forgotten_domains=was.forgotten_domains if was else (),
     )
 
 

@@ -12,11 +12,11 @@ from crawler.engine.client import Call, Engine
 from crawler.frontier.arguments import RestateItem
 from crawler.frontier.codec import PendingUrl, pack
 from crawler.frontier.keys import Keys
-from crawler.frontier.pending import Found, PendingUrls
+from crawler.frontier.pending import DELIVERED, Found, PendingUrls
 from crawler.frontier.spilling import ID_LENGTH, BlockFiles, NoFiles, Spilling
 from crawler.frontier.states import State
 from crawler.frontier.stats import LOST
-from crawler.model import CommitEntry
+from crawler.model import CommitEntry, RefusalReason
 from crawler.rules.places import Fingerprints
 
 RESTORE_MAX = 256  # URLs per call: below a millisecond of the engine
@@ -88,6 +88,22 @@ class Restoring:
             (u.partition, _item(u, f.row, State.COMMITTED, place=f.block[:ID_LENGTH] or ROW_HEAD, name=f.name))
             for f, u in asked
         )
+
+    async def refuse(
+        self, partition: int, domain: str, found: Iterable[tuple[str, Found]], reason: RefusalReason
+    ) -> int:
+        """Drop URLs that sessions which are gone had claimed; how many were still there. Raises EngineError."""
+        return await self._restate(
+            (
+                partition,
+                RestateItem(
+                    fp, one.row, domain, State.REFUSED.name, DELIVERED, one.name, reason,
+                    seed=one.url.run or one.url.seed_number,
+                ),
+            )
+            for fp, one in found
+            if one.block == DELIVERED
+        )  # fmt: skip
 
     async def clear_log(self, by_partition: Mapping[int, Sequence[CommitEntry]]) -> None:
         """Take commits out of the engine's log that are in an index segment on disk. Raises EngineError."""

@@ -33,7 +33,7 @@ from crawler.frontier.arguments import with_positions
 NAMES = (
     "ack", "acquire", "add", "admit_hosts", "book_request", "borrow_slot", "change_job", "change_queues", "claim",
     "close_run", "count_items", "dead_letter", "defer", "depths", "discard_dead", "drain_log", "extend_claims",
-    "heartbeat", "join", "leave", "locate", "log_command", "names_after", "note_sent", "purge",
+    "forget_queue", "heartbeat", "join", "leave", "locate", "log_command", "names_after", "note_sent", "purge",
     "raise_sequence", "read_queues", "recall", "record_crash", "refuse", "release_lease", "replace_record",
     "requeue_dead", "restate", "retry", "return_claims", "return_slot", "spill", "store_jar", "touch_run", "unspill",
     "url_states",

@@ -118,7 +118,7 @@ MOVES: dict[tuple[State, State], tuple[str, ...]] = {
     (State.CLAIMED, State.COMMITTED): ("ack", "restate"),
     (State.CLAIMED, State.RETRYING): ("retry",),
     (State.CLAIMED, State.DEAD): ("dead_letter",),
-    (State.CLAIMED, State.REFUSED): ("refuse", "defer"),
+    (State.CLAIMED, State.REFUSED): ("refuse", "defer", "restate"),  # restate: its domain is forgotten
     (State.CLAIMED, State.DEFERRED): ("defer",),
     (State.CLAIMED, State.QUEUED): ("return_claims", "claim", "defer"),  # defer: its queue is stopped
     (State.CLAIMED, State.ASIDE): ("return_claims",),

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from zlib import crc32
@@ -294,6 +294,17 @@ class Cursor:
     def has_old_rows(self) -> bool:
         """May a table have records that the crawl does not have any more?"""
         return self.ours == OLD_ROWS
+
+    def forget(self, visits: Sequence[tuple[int, int]], mark: Mark | None = None) -> None:
+        """The target has no records of these visits any more. `mark`: where it ends now, of a file."""
+        with self._errors(), self._whole():
+            self._base.executemany("DELETE FROM seen WHERE fingerprint = ? AND visit = ?", visits)
+            self._sums = list(self._base.execute(_SUMS).fetchone())
+            if mark is not None and self.mark is not None:
+                self.mark = mark
+                self._base.execute("DELETE FROM mark")
+                self._base.execute("INSERT INTO mark VALUES (?, ?)", mark)
+            self._note_sums()
 
     def set_closed(self, *, is_closed: bool) -> None:
         """Say that nothing of ours lies behind the mark; or, before anything is written, that this is not known."""

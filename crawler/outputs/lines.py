@@ -133,13 +133,15 @@ class CsvLines:
 
     def encode(self, records: Iterable[Record]) -> bytes:
         if self.safe:
-            return _csv([_safe(_cell(record.get(name), name)) for name in self.columns] for record in records)
-        return _csv([_cell(record.get(name), name) for name in self.columns] for record in records)
+            return csv_rows([_safe(_cell(record.get(name), name)) for name in self.columns] for record in records)
+        return csv_rows([_cell(record.get(name), name) for name in self.columns] for record in records)
 
     def beginning(self, records: Sequence[Record]) -> bytes:
         """The header. Records without a field have an empty one: else the first of them would be taken for it."""
         return (
-            _csv([[_header(name) if self.safe else name for name in self.columns]]) if self.columns or records else b""
+            csv_rows([[_header(name) if self.safe else name for name in self.columns]])
+            if self.columns or records
+            else b""
         )
 
     def count(self, lines: io.TextIOWrapper, pulse: Callable[[], None]) -> int:
@@ -155,7 +157,7 @@ class CsvLines:
         before = len(next(rows, []))
         yield self.beginning([{}])
         while block := list(islice(rows, ROWS)):
-            yield _csv(row + [""] * (len(self.columns) - before) for row in block)
+            yield csv_rows(row + [""] * (len(self.columns) - before) for row in block)
 
     def read_header(self, lines: Iterable[str]) -> None:
         """Go on with the columns of a file that has some, whatever `safe` was when it began."""
@@ -181,7 +183,8 @@ class _Rows(list[str]):
         self.append(row.removesuffix(self.end) + "\n")
 
 
-def _csv(rows: Iterable[Sequence[object]]) -> bytes:
+def csv_rows(rows: Iterable[Sequence[object]]) -> bytes:
+    """Rows as lines of a file."""
     text = _Rows()
     csv.writer(text, lineterminator=text.end).writerows(rows)
     return "".join(text).encode("utf-8", "replace")

@@ -191,12 +191,24 @@ class PostgresSink:
                 )
             connection.execute(self._sql.SQL("DROP TABLE {}").format(self._sql.Identifier(_STAGED)))
 
-    def remove(self, visits: Sequence[tuple[int, int]]) -> None:
+    def remove(self, visits: Sequence[tuple[int, int]]) -> int:
         gone = self._sql.SQL(
             "DELETE FROM {} WHERE (_fingerprint, _visit) IN (SELECT * FROM unnest(%s::bigint[], %s::bigint[]))"
         ).format(self._table)
         with self._errors():
-            self._connection.execute(gone, [[one[0] for one in visits], [one[1] for one in visits]])
+            return int(
+                self._connection.execute(gone, [[one[0] for one in visits], [one[1] for one in visits]]).rowcount
+            )
+
+    def compact(self) -> None:
+        """The table is written anew, without removed rows; the server's log and its backups still have them."""
+        with self._errors():
+            self._connection.commit()
+            self._connection.autocommit = True
+            try:
+                self._connection.execute(self._sql.SQL("VACUUM (FULL) {}").format(self._table))
+            finally:
+                self._connection.autocommit = False
 
     def _by_column(self, record: Record) -> Record:
         column = self._names.column

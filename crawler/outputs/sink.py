@@ -69,6 +69,9 @@ class Sink(Protocol):
 
 @runtime_checkable
 class TableSink(Sink, Protocol):
-    """One of a database. `remove` takes away all rows of visits (fingerprint, visit); it lasts from the next commit."""
+    """One of a database. `remove` takes away all rows of visits (fingerprint, visit), and tells how many; it lasts
+    from the next commit. `compact`: no byte of rows that were removed stays in the file.
+    """
 
-    def remove(self, visits: Sequence[tuple[int, int]]) -> None: ...
+    def remove(self, visits: Sequence[tuple[int, int]]) -> int: ...
+    def compact(self) -> None: ...

@@ -134,11 +134,17 @@ class SqliteSink:
                 raise OutputError(f"{self._shown} took {done:,} of {len(named):,} records; is there a trigger?")
             self._version = self._schema_version()
 
-    def remove(self, visits: Sequence[tuple[int, int]]) -> None:
+    def remove(self, visits: Sequence[tuple[int, int]]) -> int:
         with self._errors():
             self._begin()
             gone = f"DELETE FROM {_quoted(self._table)} WHERE _fingerprint = ? AND _visit = ?"  # noqa: S608
-            self._base.executemany(gone, visits)
+            return self._base.executemany(gone, visits).rowcount
+
+    def compact(self) -> None:
+        """No byte of removed rows stays in the file."""
+        with self._errors():
+            self._base.execute("VACUUM")
+            self._base.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _begin(self) -> None:
         if self._base.in_transaction:

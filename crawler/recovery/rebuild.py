@@ -193,13 +193,20 @@ class Rebuild:
         """Roots: what belongs to the crawl is decided by the scope as it was last. And which pages are seeds."""
         router = self._d.router
         roots = set[str]()
+        forgotten = self._d.router.record.forgotten
         for line in self._seed_lines():
+            if forgotten is not None and (forgotten.has_root(line.root) or (line.url and forgotten.has(line.url))):
+                continue
             roots.add(line.root)
             if line.url:
                 self._report.seeds += 1
                 book.add_seed(router.fingerprints.of(line.url, line.request))
         await self._open(roots - {""})
-        numbered = ((line.number, line.url) for line in self._seed_lines() if line.number)
+        numbered = (
+            (line.number, line.url)
+            for line in self._seed_lines()
+            if line.number and not (forgotten is not None and forgotten.has(line.url))
+        )
         while some := dict(itertools.islice(numbered, SEEDS_AT_ONCE)):
             await self._d.seeds.restore(some)
 
@@ -227,7 +234,10 @@ class Rebuild:
             if number % PULSE == 0:
                 self._meter.reached(number, reader.bytes_read)
                 await asyncio.sleep(0)
-            yield entry
+            if self._d.router.scope.forgets(entry.url):
+                self._report.forgotten += not pruned  # which are read more than once
+            else:
+                yield entry
 
     async def _read_index(self, book: PageBook) -> None:
         """Remember every committed page. The answers of seeds opened the scope, as the seeds did."""

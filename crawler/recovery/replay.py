@@ -148,6 +148,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     restored: int = 0  # of them, those that the engine did not have as done
     records: int = 0
     seeds: int = 0
+    forgotten: int = 0  # lines of the index of domains that the crawl has forgotten: left out
     mended: int = 0  # lines of the index that did not say where their record is
     lines_lost: int = 0  # damaged ones of journals, which were taken out
     journals_hurt: list[str] = msgspec.field(default_factory=list)  # those whose loss was accepted, and the first flaw
@@ -239,7 +240,7 @@ class Replay:
                     continue
                 url, run = one.stored.uri, self._book.run_at(one.location)
                 router = self._routers.get(run)
-                if router is None:
+                if router is None or self._d.router.scope.forgets(url):
                     continue
                 fp = one.stored.fingerprint or router.fingerprints.of(url)
                 if self._book.page(fp) is None and fp not in logged:  # whoever is next writes the log into an index
@@ -270,6 +271,8 @@ class Replay:
 
     async def _record(self, folders: Sequence[CrawlFolder], folder: int, found: ArchivedResponse) -> None:
         url, run = found.stored.uri, self._book.run_at(found.location)
+        if self._d.router.scope.forgets(url):
+            return
         router = self._routers.get(run)
         if router is None:
             return  # the run has ended, and needs nothing more

@@ -83,7 +83,7 @@ class Router:
     def follow(self, record: CrawlRecord, roots: Iterable[str]) -> None:
         """Take over scope rules and roots as they were read, unless newer ones are known. Roots only grow."""
         if record.version >= self.version:
-            self.scope = ScopeRules.of(record.scope, self.scope.roots.union(roots))
+            self.scope = ScopeRules.of(record.scope, self.scope.roots.union(roots), forgotten=record.forgotten)
             self.version = record.version
 
     def candidate(
@@ -175,6 +175,9 @@ class Router:
                 at = _depth_of_sitemap(claim) if link.label == SITEMAP else depth
                 link = replace(link, priority=link.priority - BEHIND)
             if not self.scope.allows(url):
+                if self.scope.forgets(url):
+                    refused[RefusalReason.FORGOTTEN] += 1
+                    continue
                 self._out_of_scope.add(url, 0)
                 refused[RefusalReason.SCOPE] += 1
             elif at > SITEMAP_DEPTH_MAX if link.label == SITEMAP else self._is_too_deep(url, depth):
@@ -205,7 +208,9 @@ class Router:
             link = sitemaps.get(url)
             depth = 0 if link is None else claim.depth + 1
             one = self.candidate(url, depth=depth, seed=link is None, followed=link or NOT_FOLLOWED, found_at=found_at)
-            if one.domain not in own or (link is None and not self.scope.admits(url)):
+            if self.scope.forgets(url):
+                refused[RefusalReason.FORGOTTEN] += 1
+            elif one.domain not in own or (link is None and not self.scope.admits(url)):
                 refused[RefusalReason.SCOPE] += 1
             elif link is not None and depth > SITEMAP_DEPTH_MAX:
                 refused[RefusalReason.DEPTH] += 1
@@ -258,6 +263,7 @@ class Router:
         """The candidate for the target of a redirect with this status: same depth, one redirect more."""
         if claim.is_given_sitemap:  # wherever it is
             refusal = RefusalReason.REDIRECTS if claim.redirects >= self.scope.redirects_max else None
+            refusal = RefusalReason.FORGOTTEN if self.scope.forgets(target) else refusal
         else:
             refusal = self.verdict(target, claim.depth, claim.redirects + 1).refusal
         if refusal:

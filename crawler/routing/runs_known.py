@@ -144,6 +144,10 @@ class RunBook:
         """Does the crawl's `exclude`, which holds for its runs as well, match a URL that waits?"""
         return self._router.scope.excludes(url)
 
+    def forgets(self, url: str) -> bool:
+        """Was the domain of a URL that waits forgotten?"""
+        return self._router.scope.forgets(url)
+
     def is_known(self, run: str) -> bool:
         """Is it known, now, whether this run is active?"""
         return run in self._known

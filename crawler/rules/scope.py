@@ -9,6 +9,7 @@ from, so that a chain of them is judged by the seed at its beginning, by whichev
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
@@ -16,6 +17,7 @@ import msgspec
 from crawler.errors import UsageError
 from crawler.expressions import NO_EXPRESSIONS, Expressions
 from crawler.model import RefusalReason
+from crawler.rules.forgotten import Forgotten
 from crawler.rules.places import registrable_domain
 from crawler.rules.urls import authority_of, found_in_url, host_of, origin_of
 from crawler.settings import ScopeSettings
@@ -61,12 +63,15 @@ class ScopeRules:
     depth_max: int = -1
     redirects_max: int = 10
     redirected_seeds: str = "site"
+    forgotten: Forgotten | None = field(default=None, compare=False, repr=False)
     _prefixes: tuple[str, ...] = ()
     _pages: dict[str, str] = field(default_factory=dict, compare=False, repr=False)  # URL -> what redirected there
     _by_authority: dict[str, bool] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
-    def of(cls, settings: ScopeSettings, roots: Iterable[str] = ()) -> "ScopeRules":
+    def of(
+        cls, settings: ScopeSettings, roots: Iterable[str] = (), *, forgotten: Forgotten | None = None
+    ) -> "ScopeRules":
         """Raises UsageError, with the option's name, for an invalid regular expression."""
         rules = cls(
             mode=settings.mode,
@@ -76,6 +81,7 @@ class ScopeRules:
             depth_max=settings.depth_max,
             redirects_max=settings.redirects_max,
             redirected_seeds=settings.redirected_seeds,
+            forgotten=forgotten,
         )
         return rules.with_roots(roots)
 
@@ -206,8 +212,16 @@ class ScopeRules:
         return self.admits(url) and self._in_roots(url)
 
     def excludes(self, url: str) -> bool:
-        """Does an expression of `exclude` match a canonical URL? Then it is not fetched, also if it waits already."""
+        """Does an expression of `exclude` match a canonical URL, or was its domain forgotten? Then it is not fetched,
+        also if it waits already.
+        """
+        if self.forgotten is not None and self.forgotten.has(url):
+            return True
         return bool(self.exclude) and bool(found_in_url(self.exclude, url))
+
+    def forgets(self, url: str) -> bool:
+        """Was the domain of a canonical URL forgotten?"""
+        return self.forgotten is not None and self.forgotten.has(url)
 
     def admits(self, url: str) -> bool:
         """Do the filters let it in? A seed, which opens the scope for itself, needs no more."""
@@ -217,6 +231,11 @@ class ScopeRules:
 
     def verdict(self, url: str, depth: int, redirects: int = 0, *, depth_max: int | None = None) -> ScopeVerdict:
         """Verdict on a canonical URL found at `depth` (seeds 0) after `redirects` hops; `depth_max`: its own limit."""
+        if self.forgotten is not None and (at := self.forgotten.since(url)):
+            day = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
+            return _refused(
+                RefusalReason.FORGOTTEN, f"this domain was forgotten on {day}, permanently (crawler forget)"
+            )
         if self.exclude and (found := found_in_url(self.exclude, url)):
             return _refused(RefusalReason.SCOPE, f"exclude /{self.exclude.patterns[min(found)]}/")
         if self.include and not found_in_url(self.include, url):

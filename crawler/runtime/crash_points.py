@@ -38,6 +38,7 @@ POINTS = (
     "release.answered",
     "prune.step",  # any of its steps; the detail is which
     "rehandle.step",  # likewise
+    "forget.step",  # likewise
 )
 
 

@@ -60,7 +60,9 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     advice: str  # what the reason means, and what to do
 
 
-ASKED = frozenset({RefusalReason.SCOPE, RefusalReason.DEPTH, RefusalReason.EXCLUDED, RefusalReason.PURGED})
+ASKED = frozenset({
+    RefusalReason.SCOPE, RefusalReason.DEPTH, RefusalReason.FORGOTTEN, RefusalReason.EXCLUDED, RefusalReason.PURGED
+})  # fmt: skip
 _TRIES = "'crawler dead retry --reason {}' tries again"
 _GIVEN_UP: Mapping[str, str] = {
     FailureKind.DNS_NOT_FOUND: "the name of the host does not exist; check the links that lead there",

@@ -12,6 +12,7 @@ from functools import partial
 import msgspec
 
 from crawler.archive.folder import CrawlFolder, Life
+from crawler.archive.forget_files import check_not_begun
 from crawler.archive.prune import Planner, runs_in
 from crawler.archive.prune_attempts import AttemptFigures, prune_attempts
 from crawler.archive.prune_journal import PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S, Figures, Journal
@@ -77,6 +78,7 @@ async def prune(crawl: OpenCrawl, wanted: Wanted, *, dry_run: bool, actor: Actor
         raise UsageError("nothing to prune by: give an age, a domain, or the number of runs to keep")
     folder = crawl.folder
     with folder.exclusive(PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S):
+        check_not_begun(folder)
         if (folder.root / REHANDLE_FILE).exists():  # it names items that no line names yet
             raise ConflictError("a rehandle was interrupted: run 'crawler rehandle' first, which completes it")
         if not dry_run:

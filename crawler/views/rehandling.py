@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.archive.folder import CrawlFolder, alone_in
+from crawler.archive.forget_files import check_not_begun
 from crawler.archive.index_reader import IndexReader, archive_path
 from crawler.archive.index_writer import IndexWriter
 from crawler.archive.inflight_log import InflightMark
@@ -104,6 +105,7 @@ async def rehandle(
     """
     folder, result = crawl.folder, RehandleResult()
     with folder.exclusive(PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S), alone_in(folder, os.getpid()):
+        check_not_begun(folder)
         if (folder.root / PRUNE_FILE).exists():
             raise ConflictError("a prune was interrupted: run the same 'crawler prune' again first, which completes it")
         await check_no_instance_runs(crawl.members, is_lock_free, crawl.settings.membership)

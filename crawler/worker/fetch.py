@@ -204,7 +204,9 @@ class FetchStage:
     def _unwanted(self, claim: Claim) -> Deliver | None:
         """How the turn ends when it is known since the URL was queued that it is not to be fetched."""
         if claim.is_given_sitemap:
-            return None
+            return (
+                Deliver(Refused(claim=claim, reason=RefusalReason.EXCLUDED)) if self._runs.forgets(claim.url) else None
+            )
         if self._runs.excludes(claim.url):
             return Deliver(Refused(claim=claim, reason=RefusalReason.EXCLUDED))
         if reason := self._work.traps.reason_to_defer(claim):

@@ -21,6 +21,7 @@ NO_REQUEST = -1  # ms
 REFUSED: dict[str, str] = {
     RefusalReason.SCOPE: "out of scope",
     RefusalReason.DEPTH: "too deep",
+    RefusalReason.FORGOTTEN: "of a forgotten domain",
     RefusalReason.RUN_URLS: "beyond the limit of its run",
     RefusalReason.ROBOTS: "forbidden by robots.txt",
     RefusalReason.REDIRECTS: "too many redirects",

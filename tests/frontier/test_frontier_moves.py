@@ -16,7 +16,7 @@ from crawler.frontier.restore import DoneUrl, Restoring, SeenUrl
 from crawler.frontier.runs import Runs
 from crawler.frontier.scripts import NAMES, script
 from crawler.frontier.states import BOOKS, ENDED, MOVES, PENDING, State
-from crawler.model import Candidate, Claim
+from crawler.model import Candidate, Claim, RefusalReason
 from tests.frontier.door import HASH_KEY, Door, found
 from tests.frontier.raw import RawPartition, dump
 
@@ -157,6 +157,11 @@ class Walk:
         restoring = Restoring(self.door.engine, self.door.keys, hash_key=HASH_KEY)
         if self.to is State.UNSEEN:
             assert await restoring.reopen([self.done()]) == 1
+        elif self.of is State.CLAIMED and self.to is State.REFUSED:
+            self.why_to = "purged"
+            pending = [pair async for some in restoring.all_pending(0) for pair in some]
+            ours = [(fp, place) for fp, place in pending if fp == self.url.fingerprint]
+            assert await restoring.refuse(0, QUEUE, ours, RefusalReason.PURGED) == 1
         elif self.to is State.REFUSED:
             self.why_to = "fetched_before"
             seen = SeenUrl(self.url.fingerprint, 0, QUEUE, QUEUE)
