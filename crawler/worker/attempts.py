@@ -45,9 +45,11 @@ class AttemptNotes:
         elif isinstance(outcome, Refused):
             self._note(outcome.claim, Became.LOST, is_attempt=False, lost=_now(), **_of_refusal(outcome))
 
-    def cut_off(self, claim: Claim, started_at: float) -> None:
-        """A request that was started has no outcome: it was cut off, or the lease was gone at its end."""
-        self._note(claim, Became.LOST, started=round(started_at, 3), lost=_now())
+    def cut_off(self, claim: Claim, started_at: float, status: int = 0) -> None:
+        """A request that was started has no outcome: it was cut off, or the lease was gone at its end, or it has to be
+        sent again after an answer with this status.
+        """
+        self._note(claim, Became.LOST, started=round(started_at, 3), lost=_now(), http_status=status)
 
     async def run(self) -> None:
         """Write the notes to disk until cancelled. They are for people: a full disk does not stop the crawl."""

@@ -486,7 +486,8 @@ class FetchStage:
         if not self._work.held.holds(claim):
             return self._late(page_request)
         if result.wants_signature or self._stale.is_first(claim, result):
-            self._session.notes.cut_off(claim, page_request.started_at)
+            status = result.response.status if result.response is not None else 0
+            self._session.notes.cut_off(claim, page_request.started_at, status)
             self._cookie_walls.put_back(claim, step)
             return Requeue()  # its queue waits as after any request
         settled = Settlement(next_fetch_ms=self._work.held.now_of(claim.partition) + wait, delay_ms=slot.delay_ms)

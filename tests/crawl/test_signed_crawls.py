@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from crawler.archive.folder import open_existing
+from crawler.archive.history import attempts
 from crawler.crawl.instance import Instance
 from crawler.crawl.opening import open_crawl
 from crawler.crawl.sitemap_reader import SitemapReader
@@ -92,12 +93,28 @@ async def test_a_site_that_refuses_unsigned_requests_is_crawled_to_its_end(
         assert max(Counter(site.served).values()) == 1
         assert all(verified_by_library(head, site.keys) for head in site.heads if b"\r\nSignature:" in head)
         assert await audit(settings) == 0
+        if sign == "asked":
+            await _page_is_asked_for(tmp_path, dns, engine, key_file, site)
     secret = read_keys(key_file).keys[0].d.encode()
     kept = [path for path in open_existing(tmp_path / "c").root.rglob("*") if path.is_file()]
     assert not [path for path in kept if secret in path.read_bytes()]
     with engine.client() as client:
         for key in client.scan_iter("*"):
             assert secret not in (client.dump(key) or b"")
+
+
+async def _page_is_asked_for(tmp_path: Path, dns: str, engine: Engine, key_file: str, site: SigningSite) -> None:
+    """Without robots.txt, a page is the first that is refused: that is no attempt, and the history says so."""
+    more: dict[str, object] = {"crawl__name": "again", "robots__obey": False, "identity__sign": "asked"}
+    settings = signed_settings(tmp_path / "again", dns, engine, key_file, **more)
+    site.refused.clear()
+    done = await crawl(settings, [site.url("one.test")])
+    assert done.statuses[site.url("one.test")] == 200
+    assert site.refused["one.test"] == 1
+    tried = list(attempts([open_existing(tmp_path / "again")], url=site.url("one.test")))
+    assert sorted((one.became.value, one.http_status, one.attempt) for one in tried) == [
+        ("committed", 200, 1), ("lost", 401, 1)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("sign", ["always", "asked"])
