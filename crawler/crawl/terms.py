@@ -226,7 +226,12 @@ def _needed_key(crawl: OpenCrawl, needs: Needs, *, is_begun: bool, may_change: b
 
 def check_key_place(path: str) -> None:
     """Raises UsageError for a key file inside of a crawl folder, which is copied, backed up and shown to others."""
-    place = Path(path).expanduser().resolve()
+    from crawler.web.signing_keys import place_of
+
+    try:
+        place = place_of(path).resolve()
+    except (OSError, RuntimeError) as error:  # a loop of symbolic links
+        raise UsageError(f"{path} can't be looked at: {error}") from None
     if folder := next((one for one in place.parents if is_crawl_folder(one)), None):
         raise UsageError(f"{path} is inside of the crawl folder {folder}: keep the key outside of it")
 

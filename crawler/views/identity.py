@@ -33,7 +33,15 @@ from crawler.settings import Settings
 from crawler.version import program_version
 from crawler.web.fetcher import sender_of, user_agent
 from crawler.web.signing import EARLY_S
-from crawler.web.signing_keys import SigningKey, check_libraries, encoded_keys, new_key, private_key, read_keys
+from crawler.web.signing_keys import (
+    SigningKey,
+    check_libraries,
+    encoded_keys,
+    new_key,
+    place_of,
+    private_key,
+    read_keys,
+)
 
 CACHED_S = 86_400  # how long others may keep the directory
 AFTER_S = 2 * CACHED_S  # from the renewal until the new key signs: by then all have seen it in the directory
@@ -79,7 +87,7 @@ def make_key_file(path: str, now_s: float) -> SigningKey:
     """Make a file with a new key, which nobody else can read. Raises UsageError, also where there is one."""
     check_libraries()
     check_key_place(path)
-    place, key = Path(path).expanduser(), new_key(nbf=int(now_s))
+    place, key = place_of(path), new_key(nbf=int(now_s))
     try:
         draft = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
         try:
@@ -109,7 +117,7 @@ def renew_key_file(path: str, now_s: float, *, after_s: float) -> tuple[SigningK
     old, new = keys.current(now_s), new_key(nbf=begins)
     retired = replace(old, exp=begins + OVERLAP_S)
     others = [key for key in keys.published(now_s) if key.kid != old.kid]
-    place = Path(path).expanduser().resolve()
+    place = place_of(path).resolve()
     draft = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
     try:
         replace_durably(place, draft, [encoded_keys([*others[-KEYS_MAX:], retired, new])])

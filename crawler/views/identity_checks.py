@@ -31,8 +31,8 @@ async def check_identity(settings: Settings, url: str) -> list[Check]:
     checks = [_contact(settings.fetch.contact)]
     try:
         if settings.identity.sign != "off":
-            check_key_place(settings.identity.key_file)
             checks.append(_key(settings))
+            check_key_place(settings.identity.key_file)
         async with Fetcher(settings, resolver=resolver, version=program_version()) as fetcher:
             if fetcher.signer is not None:
                 checks += await _directory(settings, fetcher)

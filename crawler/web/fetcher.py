@@ -207,6 +207,7 @@ class Fetcher:
         self.has_proxies = self._routes is not None and not settings.fetch.gateway
         self._of_proxies: CachingResolver | None = None
         self._user_agent = user_agent(settings, version)
+        self._sender = sender_of(settings.fetch.contact)
         self._origins: OrderedDict[str, Origin] = OrderedDict()
         self._pool: Pool | None = None
         self._running: set[Connection] = set()
@@ -604,8 +605,8 @@ class Fetcher:
             "accept": ("Accept", self._settings.fetch.accept),
             "accept-encoding": ("Accept-Encoding", ACCEPT_ENCODING),
         }
-        if sender := sender_of(self._settings.fetch.contact):
-            headers["from"] = "From", sender
+        if self._sender:
+            headers["from"] = "From", self._sender
         if self._settings.fetch.accept_language:
             headers["accept-language"] = "Accept-Language", self._settings.fetch.accept_language
         headers |= added or {}

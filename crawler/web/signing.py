@@ -11,7 +11,6 @@ from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from crawler.errors import UsageError
@@ -28,7 +27,7 @@ from crawler.rules.signatures import (
 )
 from crawler.settings import IdentitySettings, Settings
 from crawler.settings.relations import SIGNATURE_HEADERS
-from crawler.web.signing_keys import SigningKeys, private_key, read_keys, state_of, usable_keys
+from crawler.web.signing_keys import SigningKeys, place_of, private_key, read_keys, state_of, usable_keys
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -75,7 +74,7 @@ class Signer:
         self, identity: IdentitySettings, keys: SigningKeys, *, clock: Callable[[], float] = time.time
     ) -> None:
         self._identity = identity
-        self._path = Path(identity.key_file).expanduser()
+        self._path = place_of(identity.key_file)
         self._clock = clock
         self._keys = keys
         self._looked_at = clock()

@@ -78,6 +78,14 @@ class SigningKeys(msgspec.Struct, frozen=True):
         return tuple(key for key in self.keys if not 0 < key.exp <= now_s)
 
 
+def place_of(path: str) -> Path:
+    """Where a key file is. Raises UsageError."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise UsageError(f"{path}: there is no such user") from None
+
+
 def check_libraries() -> None:
     """Raises UsageError where signing is not installed."""
     if any(find_spec(name) is None for name in ("cryptography", "http_sf")):
@@ -108,7 +116,7 @@ def read_keys(path: str) -> SigningKeys:
     if not path:
         raise UsageError(f"identity.key_file is not set: name the file with the key of this machine ({MAKE_ONE})")
     try:
-        with Path(path).expanduser().open("rb") as file:
+        with place_of(path).open("rb") as file:
             status = os.fstat(file.fileno())
             content = file.read(FILE_BYTES_MAX + 1)
     except FileNotFoundError:

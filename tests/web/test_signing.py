@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from crawler.errors import UsageError
+from crawler.errors import CrawlerError, UsageError
 from crawler.model import Request
 from crawler.settings import ArchiveSettings, DnsSettings, FetchSettings, IdentitySettings, Settings, SiteSettings
 from crawler.views.identity import make_key_file, renew_key_file
@@ -331,6 +331,12 @@ def test_key_files_that_are_no_good_get_one_line(tmp_path: Path, key_file: str) 
     Path(key_file).chmod(0o640)
     with pytest.raises(UsageError, match="chmod 600"):
         read_keys(key_file)
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for path in (str(tmp_path), str(tmp_path / "loop"), "~nobody-of-that-name/key", str(tmp_path / "loop" / "key")):
+        for read in (read_keys, lambda path: make_key_file(path, 0.0)):
+            with pytest.raises(CrawlerError) as raised:
+                read(path)
+            assert "\n" not in str(raised.value)
 
 
 def test_nothing_that_is_logged_has_the_key(key_file: str, caplog: pytest.LogCaptureFixture) -> None:
