@@ -281,3 +281,28 @@ async def test_a_crawl_of_an_earlier_release_keeps_a_setting_that_it_did_not_kno
         assert crawl.settings.identity.sign == "always"
         with pytest.raises(UsageError, match="name its file here"):
             await settle(crawl)
+
+
+def test_who_was_forgotten_at_a_renewal_is_refused_once_others_have_changed_over(
+    programs: Nursery, tmp_path: Path
+) -> None:
+    with serve_resources({(HOST, "/"): PAGE, (HOST, "/b"): PAGE}) as site:
+        url, (new, old) = site.url(HOST), (str(tmp_path / name) for name in ("new.key", "old.key"))
+        identity.make_key_file(new, time.time() - 100)
+        Path(old).write_bytes(Path(new).read_bytes())
+        Path(old).chmod(0o600)
+        identity.renew_key_file(new, time.time() - 50, after_s=0)
+        sign = ("--set", "identity.sign=always", "--set")
+
+        def crawled(path: str, at: str) -> tuple[int, str]:
+            ran = in_process(programs, "crawl", url + at, *QUICK, *sign, f"identity.key_file={path}", cwd=tmp_path)
+            return ran.code, ran.err
+
+        assert crawled(old, "")[0] == 0
+        code, said = crawled(new, "b")
+        assert (code, f"signed with the key {read_keys(new).ids[1]}" in said) == (0, True)
+        code, said = crawled(old, "c")
+        assert (code, "copy the file" in said) == (2, True)
+        assert crawled(new, "c")[0] == 0
+        used = {one.headers["signature-input"].partition('keyid="')[2].partition('"')[0] for one in site.requests()}
+        assert used == {*read_keys(new).ids}

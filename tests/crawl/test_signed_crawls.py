@@ -15,13 +15,14 @@ from crawler.crawl.sitemap_reader import SitemapReader
 from crawler.settings import Settings
 from crawler.views.command_fetch import polite_fetcher
 from crawler.views.identity import make_key_file, renew_key_file
+from crawler.views.losses import losses_of
 from crawler.views.page_fetch import PageClient
 from crawler.web import signing
 from crawler.web.signing_keys import read_keys
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.crawl.rebuild_lab import audit
 from tests.support.engine import Engine
-from tests.support.signing_site import SigningSite, headers_of, verified_by_library
+from tests.support.signing_site import ASKED, SigningSite, headers_of, verified_by_library
 from tests.support.tls import Authority
 
 HOSTS = ("one.test", "two.test")
@@ -241,3 +242,27 @@ async def test_a_login_goes_on_where_the_site_asks_for_signatures(
         assert site.refused == {"one.test": 1}
         assert not site.faults
         assert [path for _, path, _ in site.served if path != "/robots.txt"] == ["/login", "/in", "/", "/x"]
+
+
+async def test_what_is_refused_for_want_of_a_signature_is_a_loss(tmp_path: Path, engine: Engine, key_file: str) -> None:
+    """In crawls that sign nothing, where it is declined, and where a signature is not taken; with its advice."""
+
+    def page(host: str, path: str) -> tuple[str, str]:
+        return "", "User-agent: *\n"
+
+    usual = f"sig1={ASKED}"
+    async with SigningSite(page, {}, open_paths=frozenset(("/robots.txt",))) as site, lab_names() as dns:
+        for number, (sign, asked, requests) in enumerate(
+            (("off", usual, 1), ("asked", 'a=("@path")', 1), ("asked", usual, 2), ("always", usual, 1))
+        ):
+            more: dict[str, object] = {"crawl__name": f"c{number}", "identity__sign": sign}
+            settings = signed_settings(tmp_path / f"c{number}", dns, engine, key_file, **more)
+            site.asked = asked
+            site.refused.clear()
+            done = await crawl(settings, [site.url("one.test")])
+            assert done.statuses == {site.url("one.test"): 401}
+            assert site.refused["one.test"] == requests
+            async with open_crawl(settings, create=False) as opened:
+                totals, examples = await opened.stats.totals_and_examples()
+            (loss,) = [one for one in losses_of(totals, examples) if one.reason == "signature"]
+            assert (loss.count, loss.example, "identity.sign" in loss.advice) == (1, site.url("one.test"), True)
