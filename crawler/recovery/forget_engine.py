@@ -32,7 +32,6 @@ from crawler.errors import EngineDown, EngineError
 from crawler.frontier.arguments import ForgetQueueArgs
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.jobs import job_from, revision_from, row_from
-from crawler.frontier.record import CrawlRecord
 from crawler.frontier.restore import DoneUrl, Restoring
 from crawler.frontier.stats import lost_of
 from crawler.model import CommitEntry, RefusalReason
@@ -439,19 +438,6 @@ def _texts(value: Any) -> list[bytes]:
     return []
 
 
-async def note_forgotten(crawl: OpenCrawl, named: Named, domains: Sequence[ForgottenDomain]) -> None:
-    """The crawl's record has these domains from here on, and no setting of its own for the domain."""
-
-    def changed(record: CrawlRecord) -> CrawlRecord:
-        settings = record.settings
-        if settings and any(_is_of_site(site, named) for site in settings.get("sites") or ()):
-            sites = [site for site in settings["sites"] if not _is_of_site(site, named)]
-            settings = settings | {"sites": sites}
-        return msgspec.structs.replace(record, forgotten_domains=tuple(domains), settings=settings)
-
-    await crawl.crawls.update(changed)
-
-
-def _is_of_site(site: Any, named: Named) -> bool:
-    """Are these the settings of a site of the domain?"""
-    return isinstance(site, dict) and named.is_in(str(site.get("match", "")).encode("utf-8", "replace"))
+async def note_forgotten(crawl: OpenCrawl, domains: Sequence[ForgottenDomain]) -> None:
+    """The crawl's record has these domains from here on."""
+    await crawl.crawls.update(lambda record: msgspec.structs.replace(record, forgotten_domains=tuple(domains)))

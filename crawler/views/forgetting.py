@@ -194,7 +194,7 @@ class _Forget:
         crawl, record = self._crawl, self._crawl.record
         domains = united(record.forgotten_domains, [ForgottenDomain(digest=self._digest, at=time.time())])
         await crawl.operator_log.add(self._actor, "forget", "", "a domain")
-        await note_forgotten(crawl, self._named, domains)
+        await note_forgotten(crawl, domains)
         now, _ = await crawl.crawls.shared()
         for folder in self._folders:
             if _is_of(folder, bound_of(crawl.keys.crawl_name, now).first_begun_at):
