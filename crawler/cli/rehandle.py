@@ -86,6 +86,10 @@ def _text(result: "RehandleResult") -> str:
         lines.append(f"{counted(result.items_dropped, 'item')} dropped by functions of @app.item.")
     if result.pruned:
         lines.append(f"{counted(result.pruned, 'page was', 'pages were')} pruned, and stay without items.")
+    if result.withheld:
+        lines.append(
+            f"{counted(result.withheld, 'page')} without a body, because of their rights: no handler gets them."
+        )
     if result.dead:
         lines.append(
             f"{counted(result.dead, 'page')} not in the archive, because a handler failed when the page was fetched: "

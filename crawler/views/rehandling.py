@@ -91,6 +91,7 @@ class RehandleResult(msgspec.Struct, kw_only=True):
     unreadable: Counter[str] = msgspec.field(default_factory=Counter)
     unreadable_urls: dict[str, str] = msgspec.field(default_factory=dict)  # one of these for each reason
     pruned: int = 0
+    withheld: int = 0  # pages whose body was not kept, because of their rights: no handler gets them
     dead: int = 0  # pages of the whole crawl that are not in the archive, because their handler failed
     completed: bool = False
 
@@ -204,6 +205,7 @@ class _Rehandling:
             if number % PULSE == 0:
                 await asyncio.sleep(0)
             self._result.pruned += entry.pruned and self._rule.matches(replace(entry, pruned=False))
+            self._result.withheld += entry.is_withheld and self._rule.matches(entry)
             total += self._is_wanted(entry)
         check_whole(reader)
         return total

@@ -70,7 +70,8 @@ def line_of(outcome: Outcome, *, detailed: bool = False) -> str:
     url = outcome.claim.url
     if isinstance(outcome, Committable):
         response = outcome.response
-        what = f"{response.status} {size(len(response.body)):>9}"
+        came = outcome.withheld.body_bytes if outcome.withheld is not None else len(response.body)
+        what = f"{response.status} {size(came):>9}"
         return _line(what, response.fetch_ms, url, [*_oddities(outcome), *(_links(outcome) if detailed else ())])
     if isinstance(outcome, Failed):
         took_ms = round(1000 * (outcome.failed_at - outcome.started_at)) if outcome.started_at else NO_REQUEST
@@ -101,6 +102,8 @@ def _oddities(outcome: Committable) -> Iterator[str]:
     """What is special about a page that was committed."""
     if outcome.redirect_to:
         yield f"redirects to {outcome.redirect_to}"
+    if outcome.withheld is not None:
+        yield "says no to rights.purpose, so only its links are kept"
     if outcome.response.truncated:
         yield f"cut off by {outcome.response.truncated}"
     if outcome.page.links_dropped:

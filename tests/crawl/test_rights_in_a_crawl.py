@@ -245,6 +245,7 @@ async def test_a_crawl_with_withheld_pages_is_rebuilt_rehandled_and_pruned(lab: 
         assert (after.lost, after.fetched) == (before.lost, before.fetched)
         result = await rehandle(opened, load_app(settings.handlers.app), actor=ME)
         assert (result.pages, result.unreadable.total(), result.changed) == (len(done.entries) - len(OF_PAGES), 0, 0)
+        assert result.withheld == len(OF_PAGES)
     assert await audit(settings) == 0
     async with open_crawl(settings, create=False) as opened:
         pruned = await prune(opened, Wanted(domain="said.test"), dry_run=False, actor=ME)
