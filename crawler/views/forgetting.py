@@ -105,7 +105,11 @@ async def forget(
     with contextlib.ExitStack() as stack:
         for folder in folders:
             stack.enter_context(folder.exclusive(PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S))
-            stack.enter_context(alone_in(folder, os.getpid()))
+            try:
+                stack.enter_context(alone_in(folder, os.getpid()))
+            except ConflictError as error:
+                running = str(error).partition(";")[0]
+                raise ConflictError(f"{running}; stop it, and all instances of this crawl, and forget then") from None
             for file, what in ((PRUNE_FILE, "prune"), (REHANDLE_FILE, "rehandle")):
                 if (folder.root / file).exists():
                     raise ConflictError(f"a {what} was interrupted: run 'crawler {what}' first, which completes it")

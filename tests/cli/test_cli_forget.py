@@ -135,7 +135,8 @@ def test_what_is_in_the_way_is_one_line_and_changes_nothing(lab: ForgetLab) -> N
         assert (ran.code, "prune.lock" in ran.err) == (TAKEN, True)
     with alone_in(open_existing(lab.folder), 1234):
         ran = lab.run("forget", VICTIM)
-        assert (ran.code, "another crawl is running" in ran.err) == (TAKEN, True)
+        assert (ran.code, "another crawl is running in" in ran.err) == (TAKEN, True)
+        assert "stop it, and all instances" in ran.err
     (lab.folder / "prune.db").write_bytes(b"")
     ran = lab.run("forget", VICTIM)
     assert (ran.code, "a prune was interrupted" in ran.err) == (TAKEN, True)
