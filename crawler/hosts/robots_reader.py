@@ -114,6 +114,8 @@ class RobotsReader:
                 url, body_bytes_max=BODY_BYTES_MAX, before_send=before_send, working=working
             )
             fetch_ms, response = result.fetch_ms, result.response
+            if result.wants_signature:
+                return RobotsResult(None, is_requested=True, fetch_ms=fetch_ms)
             if result.stale_connection and origin not in self._stale:
                 if len(self._stale) >= FETCHES_MAX:
                     self._stale.clear()

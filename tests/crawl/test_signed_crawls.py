@@ -266,3 +266,24 @@ async def test_what_is_refused_for_want_of_a_signature_is_a_loss(tmp_path: Path,
                 totals, examples = await opened.stats.totals_and_examples()
             (loss,) = [one for one in losses_of(totals, examples) if one.reason == "signature"]
             assert (loss.count, loss.example, "identity.sign" in loss.advice) == (1, site.url("one.test"), True)
+
+
+async def test_reservations_of_a_site_are_read_where_it_asks_for_signatures(
+    tmp_path: Path, engine: Engine, key_file: str
+) -> None:
+    """With an open robots.txt, its tdmrep.json is the first that asks: without it, a no of the site would be missed."""
+    reserved = '[{"location": "/", "tdm-reservation": 1}]'
+
+    def page(host: str, path: str) -> tuple[str, str]:
+        return "", {"/robots.txt": "User-agent: *\n", "/.well-known/tdmrep.json": reserved}.get(path, "page")
+
+    async with SigningSite(page, known(key_file), open_paths=frozenset(("/robots.txt",))) as site, lab_names() as dns:
+        more: dict[str, object] = {"rights__tdmrep": True, "rights__purpose": "tdm", "rights__policy": "skip"}
+        settings = signed_settings(tmp_path / "c", dns, engine, key_file, identity__sign="asked", **more)
+        done = await crawl(settings, [site.url("one.test")])
+        assert not done.errors
+        assert site.refused == {"one.test": 1}
+        assert [path for _, path, _ in site.served] == ["/robots.txt", "/.well-known/tdmrep.json", "/"]
+        async with open_crawl(settings, create=False) as opened:
+            totals, examples = await opened.stats.totals_and_examples()
+        assert "rights" in [one.reason for one in losses_of(totals, examples)], "what it says was obeyed"
