@@ -35,6 +35,7 @@ def by_all_pairs(prints: Sequence[int]) -> list[int]:
 BITS = st.integers(0, 63)
 
 
+@pytest.mark.slow(ci=True)
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.lists(BITS, max_size=9)), max_size=40), st.integers(0, 2**32))
 def test_groups_are_those_of_all_pairs(rows: list[tuple[int, list[int]]], seed: int) -> None:
