@@ -43,7 +43,7 @@ ALLOWED = {
     "rules/requests.py": "handlers, and site: one class of bounded length, or anchored with one loop",
     "rules/text.py": "site: one character",
     "rules/urls.py": "site: loops end at & and at brackets, or three characters",
-    "rules/robots.py": "site: one character or octet, or one at the end",
+    "rules/robots_patterns.py": "site: one character or octet, or one at the end",
     "rules/trap_tokens.py": "site: fixed lengths, or one class of bounded length",
     "settings/proxies.py": "the command line and settings: two classes of bounded length",
     "settings/load.py": "our own settings file, and names of settings",

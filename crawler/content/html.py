@@ -51,6 +51,8 @@ _JOIN_MS_PER_ODD_CHAR = 2e-3  # characters beyond ASCII: escaped in paths one by
 _FOLLOWED_RELS = frozenset(("next", "prev", "alternate"))
 _BLANKS = "\t\n\f\r "
 _RSL, _RSL_SCRIPTS = b"rsl+xml", 'script[type="application/rsl+xml" i]'
+_PLUS_AT = _RSL.index(b"+")
+PLUS_MAX = 32  # that are looked at one by one
 LICENSES_READ_MAX = 100  # of one page
 # Elements that may have a shadow root, by the DOM standard; others are custom elements, whose names have a hyphen.
 _SHADOW_HOSTS = frozenset(
@@ -317,10 +319,24 @@ class _Found:
         """What the page says about its use, and how many statements were left out or cut."""
         for href in self.licenses[:LICENSES_READ_MAX]:
             self._say("link", LICENSE, join(base, href) or href)
-        if _RSL in body:
+        if _has_rsl(body):
             for script in tree.css(_RSL_SCRIPTS)[:LICENSES_READ_MAX]:
                 self._say("script", RSL, " ".join(script.text()[: 2 * VALUE_CHARS_MAX].split()))
         return (self.said.kept, self.said.cut) if self.said is not None else ((), 0)
+
+
+def _has_rsl(body: bytes) -> bool:
+    """May there be a license of RSL in this body? One character is found much faster than several, and most pages have
+    no plus, or few.
+    """
+    at = body.find(b"+")
+    for _ in range(PLUS_MAX):
+        if at < 0:
+            return False
+        if body[at - _PLUS_AT : at + len(_RSL) - _PLUS_AT] == _RSL:
+            return True
+        at = body.find(b"+", at + 1)
+    return _RSL in body
 
 
 def _has_scripts_only(tree: LexborHTMLParser) -> bool:
