@@ -46,5 +46,5 @@ def test_what_is_not_installed_is_named_as_such(monkeypatch: pytest.MonkeyPatch)
 
 def test_an_environment_without_pip_is_filled_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(version, "find_spec", lambda name: None)
-    words = shlex.split(version.how_to_install("text", "trafilatura"))
+    words = shlex.split(version.how_to_install("text", "resiliparse"))
     assert words[:5] == ["python3", "-m", "pip", "--python", sys.executable]

@@ -59,7 +59,7 @@ def _crawl(arguments: argparse.Namespace, stdout: IO[bytes] | None) -> int:
 
 def _targets(arguments: argparse.Namespace, settings: Settings) -> "list[Target]":
     """As `checked_targets`."""
-    if not arguments.output:
+    if not arguments.output and not arguments.columns:
         return []
     from crawler.cli.export import checked_targets
 

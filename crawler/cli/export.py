@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,8 @@ from crawler.outputs.records import (
     RecordSource,
     UndecodableError,
 )
-from crawler.outputs.target import STDOUT, Target, TargetKind
+from crawler.outputs.target import STDOUT, Target, TargetKind, folder_of
+from crawler.rules.page_columns import LIBRARY, NEEDING_TEXT
 from crawler.rules.parts import range_of
 from crawler.terminal.output import say, warn
 from crawler.terminal.progress import progress
@@ -50,7 +52,14 @@ def checked_targets(arguments: argparse.Namespace, folder: str, *, items: bool) 
     Raises UsageError, and OutputError where nobody answers.
     """
     if not arguments.output:
+        if arguments.columns:
+            raise UsageError("--columns is of outputs: add -o FILE")
         return []
+    if items and arguments.columns:
+        raise UsageError("--columns is of pages, and this crawl writes what its app yields: leave it out")
+    if DUPLICATE_OF in arguments.columns:
+        raise UsageError(f"column {DUPLICATE_OF} is of exports: leave it out")
+    checked_columns(arguments.columns)
     shape = ITEMS if items else PAGES
     targets = targets_of(arguments.output, csv_safe=arguments.csv_safe, table=shape.name)
     for target in targets:
@@ -62,10 +71,13 @@ def checked_targets(arguments: argparse.Namespace, folder: str, *, items: bool) 
 def run_export(arguments: argparse.Namespace) -> int:
     """Export; raises ArchiveError when part of the archive is missing, after all that can be read was written."""
     table = (ITEMS if arguments.items else PAGES).name
-    targets = targets_of(arguments.output or [STDOUT], csv_safe=arguments.csv_safe, table=table)
-    _check_content(arguments)
+    columns = _columns(arguments)
+    if arguments.format:
+        targets = [folder_of(one) for one in dict.fromkeys(arguments.output or [STDOUT])]
+    else:
+        targets = targets_of(arguments.output or [STDOUT], csv_safe=arguments.csv_safe, table=table)
     settings = settings_of(arguments, in_folder=True)
-    folder = open_existing((with_logins(settings) if arguments.links else settings).archive.dir)
+    folder = open_existing((with_logins(settings) if columns else settings).archive.dir)
     if sys.stdout.isatty() and STDOUT not in (arguments.output or [STDOUT]):
         say(f"Exporting {folder.root} ...")
     of_part = _part_of(folder, arguments.of_partitions) if arguments.of_partitions is not None else None
@@ -74,8 +86,8 @@ def run_export(arguments: argparse.Namespace) -> int:
         unique = None
         if not arguments.items:
             pages = source = Pages(
-                folder, text=arguments.text, links=arguments.links, decode=decode, columns=arguments.columns,
-                has_fingerprints=FINGERPRINT in arguments.columns and arguments.unique != "near",
+                folder, columns=columns, decode=decode,
+                has_fingerprints=FINGERPRINT in columns and arguments.unique != "near",
             )  # fmt: skip
             if arguments.unique:
                 from crawler.outputs.unique import Duplicates, How
@@ -101,27 +113,39 @@ def _part_of(folder: CrawlFolder, text: str) -> Callable[[str], bool]:
     return lambda url: part.has(placement.of(url)[2])
 
 
-def _check_content(arguments: argparse.Namespace) -> None:
-    """Raises UsageError for text that needs what is not installed, and for options that do not fit each other."""
+def _columns(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """Those of bodies. Raises UsageError for ones that need what is not installed, and for options that do not fit each
+    other.
+    """
     if arguments.changed and not arguments.of_run:
         raise UsageError("--changed compares a run of a job with the one before: add --run ID")
-    if arguments.items and (arguments.text or arguments.links):
-        raise UsageError("--text and --links are of pages: leave out --items")
-    if arguments.items and (arguments.unique or arguments.columns):
-        raise UsageError("--unique and --columns are of pages: leave out --items")
-    if DUPLICATE_OF in arguments.columns and not arguments.unique:
+    if arguments.items and (arguments.unique or arguments.columns or arguments.format):
+        raise UsageError("--unique, --columns and --format are of pages: leave out --items")
+    columns: tuple[str, ...] = arguments.columns
+    if DUPLICATE_OF in columns and not arguments.unique:
         raise UsageError(f"--columns {DUPLICATE_OF} needs --unique exact or --unique near")
-    wanting = {
-        "--text main": arguments.text == "main",
-        "--unique near": arguments.unique == "near",
-        f"--columns {FINGERPRINT}": FINGERPRINT in arguments.columns,
-    }
-    if option := next((name for name, is_given in wanting.items() if is_given), ""):
-        try:
-            import trafilatura  # noqa: F401
-        except ImportError:
-            else_ = " (--text visible needs nothing)" if option == "--text main" else ""
-            raise UsageError(f"{option} needs trafilatura: {how_to_install('text', 'trafilatura')}{else_}") from None
+    if arguments.format:
+        more = ("language",) if find_spec(LIBRARY) else ()  # without it, files are without a language
+        columns = tuple(dict.fromkeys((*columns, *(() if "main_markdown" in columns else ("markdown",)), *more)))
+    if arguments.unique == "near":
+        _check_library("--unique near")
+    return checked_columns(columns)
+
+
+def checked_columns(columns: tuple[str, ...]) -> tuple[str, ...]:
+    """The same. Raises UsageError for one that needs what is not installed."""
+    needing = [name for name in columns if name in NEEDING_TEXT or name == FINGERPRINT]
+    if needing:
+        _check_library(f"column {needing[0]}", " (text and markdown need nothing)")
+    return columns
+
+
+def _check_library(what: str, else_: str = "") -> None:
+    """Raises UsageError."""
+    try:
+        import resiliparse  # noqa: F401
+    except ImportError:
+        raise UsageError(f"{what} needs {LIBRARY}: {how_to_install('text', LIBRARY)}{else_}") from None
 
 
 def export_all(
@@ -140,6 +164,8 @@ def export_all(
     if places:
         what = counted(summary.records, source.shape.name.removesuffix("s"))
         say(f"{what} written to {', '.join(places)}")
+    for line in summary.said:
+        say(line)
     for field, column in summary.renamed.items():
         say(f"field {field[:NAME_SHOWN]!r} is column {column!r}")
     if summary.left_out:
@@ -147,7 +173,8 @@ def export_all(
     if unique is not None and summary.unique is not None:
         _say_unique(unique.how, summary.unique, is_left_out=DUPLICATE_OF not in source.shape.columns)
     if summary.pruned:
-        say(f"{counted(summary.pruned, 'page')} of run {of_run} removed by 'crawler prune'")
+        whose = f" of run {of_run}" if of_run else ""
+        say(f"{counted(summary.pruned, 'page')}{whose} removed by 'crawler prune'")
     elif of_run and not summary.by_status and changed:
         say(f"no page of run {of_run} is new or has changed, as far as {folder.root} has its runs")
     for line in source.remarks():

@@ -55,6 +55,7 @@ async def kept_up_to_date(
     warn: Callable[[str], None],
     *,
     items: bool,
+    columns: Sequence[str] = (),
     stdout: IO[bytes] | None = None,
 ) -> AsyncIterator[Ended]:
     """Write what is committed while the block runs, and after it what is left: pages, or what handlers yielded.
@@ -66,13 +67,19 @@ async def kept_up_to_date(
         yield ended
         return
     from crawler.outputs.follow import Outputs
-    from crawler.outputs.records import Items, Pages
+    from crawler.outputs.records import FINGERPRINT, Items, Pages, RecordSource
 
     loop = asyncio.get_running_loop()
-    source_of = Items if items else Pages
-    outputs = Outputs(
-        folder, targets, lambda: source_of(folder), warn=lambda line: _call(loop, warn, line), stdout=stdout
-    )
+    from crawler.cli.export import decode
+
+    def source_of() -> RecordSource:
+        return (
+            Items(folder)
+            if items
+            else Pages(folder, columns=columns, decode=decode, has_fingerprints=FINGERPRINT in columns)
+        )
+
+    outputs = Outputs(folder, targets, source_of, warn=lambda line: _call(loop, warn, line), stdout=stdout)
     await asyncio.to_thread(outputs.start)
     try:
         yield ended

@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 
 from crawler.cli.options import add_common
 from crawler.errors import UsageError
+from crawler.rules.page_columns import COLUMNS
 
 OUTPUT_HELP = (
     "FILE.jsonl or FILE.csv (also .gz, .zst), FILE.parquet, FILE.sqlite, postgresql://HOST/DB?table=NAME, or - for "
     "JSON Lines on standard output"
 )
 
-COLUMNS = ("fingerprint", "duplicate_of")
+MORE_COLUMNS = ("fingerprint", "duplicate_of")
 
 EXPORT_EPILOG = """\
 examples:
@@ -23,15 +24,15 @@ examples:
   crawler export --run 0k3v9x2m7q.1.trvm5c --changed -o changed.jsonl
   crawler export --unique near -o pages.parquet
   crawler export --unique near --columns duplicate_of -o pages.csv
-  crawler export --text main --since 1d -o articles.parquet
+  crawler export --columns main_text,language --since 1d -o articles.parquet
+  crawler export --format markdown -o pages
   crawler export -o 'postgresql://crawler@db.example/web?table=pages'
-  crawler export --text | jq -r 'select(.status == 200) | .title'
+  crawler export --columns text | jq -r 'select(.status == 200) | .text'
 
 fields: url, status, fetched_at, content_type, bytes, title, depth, digest, redirect_to,
 truncated, decode_error, noindex, warc_file, warc_offset, visit; of pages that a run of a job
 fetched: run;
-with --columns: fingerprint (of the main text), duplicate_of (with --unique);
-with --text: text; with --links: links; with --items: those of the items
+those of --columns; with --items: those of the items
 
 exit codes: 0 done, 2 bad folder or target, 4 another process is writing the target, 5 disk full
 or part of the archive missing, 12 a target rejected records, or is not available
@@ -51,11 +52,10 @@ def add_export(p: argparse.ArgumentParser) -> None:
     _add_csv_safe(p)
     p.add_argument("--items", action="store_true", help="what handlers yielded (--app) instead of pages")
     p.add_argument(
-        "--text", nargs="?", const="visible", default="", choices=("visible", "main"),
-        help="with the text of each page: all that is visible (default), or the main text alone, without menus and "
-        "footers (needs trafilatura)",
+        "--format", choices=("markdown",), default="",
+        help="a file for each page with front matter: -o names a folder",
     )  # fmt: skip
-    p.add_argument("--links", action="store_true", help="with the links of each page")
+    _add_columns(p)
     p.add_argument(
         "--since", type=since_type, metavar="WHEN", default=0.0,
         help="only pages committed since: a time ago (2h, 3d) or a date, 2026-11-01 or 2026-11-01T08:00 (UTC)",
@@ -73,12 +73,7 @@ def add_export(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--unique", choices=("exact", "near"), default="",
         help="leave out pages with the same body as another one (exact), or with almost the same main text too (near: "
-        "needs trafilatura); of each group the one is kept that is nearest to the seeds, then that was fetched first",
-    )  # fmt: skip
-    p.add_argument(
-        "--columns", type=_columns, metavar="NAMES", default=(),
-        help="more columns, separated by commas: fingerprint, of the main text (needs trafilatura); duplicate_of, with "
-        "--unique: the URL that a page is a duplicate of, and no page is left out",
+        "needs resiliparse); of each group the one is kept that is nearest to the seeds, then that was fetched first",
     )  # fmt: skip
     p.add_argument(
         "--partitions",
@@ -90,10 +85,25 @@ def add_export(p: argparse.ArgumentParser) -> None:
     p.set_defaults(run="crawler.cli.export:run_export", takes_urls=False)
 
 
-def _columns(text: str) -> tuple[str, ...]:
-    names = tuple(text.split(","))
-    if unknown := [name for name in names if name not in COLUMNS]:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {', '.join(COLUMNS)}")
+def _add_columns(parser: "argparse._ActionsContainer") -> None:
+    names = ", ".join(f"{name} ({about})" for name, about in COLUMNS.items())
+    parser.add_argument(
+        "--columns", type=columns_type, metavar="NAMES", default=(),
+        help=f"more columns of each page, found in its archived body, separated by commas: {names}; fingerprint (of "
+        "the main text); duplicate_of (of exports with --unique: the URL that a page is a duplicate of, and no page is "
+        "left out)",
+    )  # fmt: skip
+
+
+def columns_type(text: str) -> tuple[str, ...]:
+    """For argparse: names of columns, each once."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    unknown = [name for name in names if name not in (*COLUMNS, *MORE_COLUMNS)]
+    if unknown or not names:
+        what = f"{unknown[0]!r} is not a column of bodies" if unknown else "no column is named"
+        raise argparse.ArgumentTypeError(
+            f"{what} (use {', '.join((*COLUMNS, *MORE_COLUMNS))}; the others are always there)"
+        )
     return names
 
 
@@ -126,3 +136,4 @@ def add_output(group: "argparse._ArgumentGroup") -> None:
         help=f"keep results up to date there while the crawl runs: {OUTPUT_HELP}; may be repeated",
     )  # fmt: skip
     _add_csv_safe(group)
+    _add_columns(group)

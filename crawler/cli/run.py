@@ -77,7 +77,12 @@ async def _run(
                 if not arguments.child and (line := low_disk(crawl)):
                     warn(line)
                 async with kept_up_to_date(
-                    crawl.folder, targets, view.say, items=bool(settings.handlers.app), stdout=stdout
+                    crawl.folder,
+                    targets,
+                    view.say,
+                    items=bool(settings.handlers.app),
+                    columns=arguments.columns,
+                    stdout=stdout,
                 ) as ended:
                     try:
                         why = await _run_in(crawl, arguments, signals, watcher, view.say)

@@ -159,7 +159,12 @@ class CrawlSession:
         log_of_crawl(self._settings, crawl.folder.log, "crawl", verbosity=self._arguments.verbose)
         began, items = time.monotonic(), bool(self._settings.handlers.app)
         async with kept_up_to_date(
-            crawl.folder, self._targets, self._say_beside, items=items, stdout=self._stdout
+            crawl.folder,
+            self._targets,
+            self._say_beside,
+            items=items,
+            columns=self._arguments.columns,
+            stdout=self._stdout,
         ) as ended:
             report = await self._seed(crawl, before)
             crawl = await crawl.reloaded()

@@ -486,8 +486,12 @@ def extract_text(body: bytes, charset: str) -> str:
     return "\n".join(lines)
 
 
-def main_text(body: bytes, charset: str) -> str:
-    """The main text of an HTML body without menus, sidebars and footers, by trafilatura; "" where it finds none."""
-    from trafilatura import extract  # an optional dependency, slow to import
-
-    return extract(decode(body, charset), include_comments=False) or ""
+def shadow_roots(tree: LexborHTMLParser) -> list[LexborNode]:
+    """The declarative shadow roots of a document, those that are in others too."""
+    hosts: set[int] = set()
+    parts = [tree.body] if tree.body is not None else []
+    for part in parts:  # grows
+        for template in part.css("template[shadowrootmode]"):
+            if _is_shadow_root(template, hosts):
+                parts += template.template_fragments()
+    return parts[1:]

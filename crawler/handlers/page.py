@@ -27,6 +27,7 @@ CARRIED_BYTES_MAX = (
     16 << 20
 )  # of what the requests that a page leads to carry: they are in memory until it is committed
 RETRY_MAX_S = 7 * 86_400.0
+MARKDOWN_NODES_MAX = 60_000  # half a second
 _REFERENCE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|/|\.{1,2}/|\?")
 _LINKS = frozenset(("a", "area", "iframe", "frame"))
 _log = logging.getLogger("crawler.handler")
@@ -81,6 +82,8 @@ class Page:
         self.request = request or PLAIN  # that brought it
         self.meta = self.request.meta  # given along by who followed it
         self.title = parsed.title
+        self.canonical = parsed.canonical  # URL that it names, ""
+        self.noindex = parsed.noindex  # it asks search engines not to show it
         self.truncated = response.truncated  # "", or why the body is cut: "length", "time", "disconnect"
         self.is_unchanged = response.is_unchanged  # since an earlier run of its job: the body is that of the archive
         self.decode_error = response.decode_error  # "", or what is wrong with the Content-Encoding of the body
@@ -166,6 +169,57 @@ class Page:
         if unread:
             _log.warning("jsonld.unreadable", extra={"url": self.url, "blocks": unread})
         return found
+
+    def main_text(self) -> str:
+        """The main text, without menus and footers: a line for each block; the whole body unless it is HTML.
+
+        Needs resiliparse (the extra `text`). Raises RuntimeError as `html` does, and ValueError for a page whose main
+        text would take too long to be found.
+        """
+        if not self._is_html:
+            return self.text
+        from crawler.content.main_text import main_text
+
+        return main_text(self.body, self.charset, self.html)
+
+    def markdown(self, *, main: bool = False) -> str:
+        """The page as Markdown, or its main text alone (which needs what `main_text` needs); "" unless it is HTML.
+
+        Raises RuntimeError as `html` does, and ValueError for a page with too many elements.
+        """
+        if not self._is_html:
+            return ""
+        from crawler.content.markdown import markdown
+
+        text = self.main_text() if main else None
+        return markdown(self.html, self.url, self._query_charset, main=text, nodes_max=MARKDOWN_NODES_MAX)
+
+    @cached_property
+    def language(self) -> str:
+        """The language of its main text as it was detected, like "en"; "" of a short one. Raises as `main_text`."""
+        from crawler.content.main_text import language_of
+
+        return language_of(self.main_text())
+
+    @cached_property
+    def declared_language(self) -> str:
+        """The language that it declares, in lower case, like "en-gb"; "" where it does not."""
+        from crawler.content.page_head import declared_language_of
+
+        return declared_language_of(self.html, self.headers.get("content-language", ""))
+
+    @cached_property
+    def description(self) -> str:
+        """Its own description, or ""."""
+        from crawler.content.page_head import description_of
+
+        return description_of(self.metadata())
+
+    def metadata(self) -> dict[str, Any]:
+        """What its <meta> say, by name in lower case (OpenGraph, author, dates ...): a text, or a list of several."""
+        from crawler.content.page_head import meta_of
+
+        return meta_of(self.html)
 
     def links(self, selector: str = "") -> list[str]:
         """Canonical URLs, each once, in order, in scope or not: all links, or those that match a CSS selector or are

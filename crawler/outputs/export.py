@@ -18,10 +18,19 @@ from crawler.errors import OutputError, UsageError
 from crawler.model import CommitEntry
 from crawler.outputs.cursor import note_ours
 from crawler.outputs.opening import open_whole
-from crawler.outputs.records import DUPLICATE_OF, FINGERPRINT, RecordSource, committed_at, fingerprint_shown, rows_of
+from crawler.outputs.records import (
+    DUPLICATE_OF,
+    FINGERPRINT,
+    RecordSource,
+    ahead,
+    committed_at,
+    fingerprint_shown,
+    rows_of,
+)
 from crawler.outputs.sink import Mark, OutputEnded, Row, Sink
 from crawler.outputs.target import Target, TargetKind
 from crawler.outputs.writer_lock import writing
+from crawler.rules.page_columns import COLUMNS
 from crawler.rules.progress import SILENT, Meter
 
 if TYPE_CHECKING:
@@ -36,13 +45,14 @@ class ExportSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     records: int
     by_status: dict[int, int]  # of the pages that they are of
-    pruned: int = 0  # pages of the run that was asked for that are not there any more
+    pruned: int = 0  # pages that are not there any more: of the run, or all where columns of bodies were asked for
     left_out: int = 0  # pages with a mark
     unique: "Counts | None" = None
     missing: list[MissingFile] = msgspec.field(default_factory=list)
     unchecked: int = 0  # lines of the index without a checksum
     marks: dict[str, Mark] = {}  # of files, by the names of their targets
     renamed: dict[str, str] = {}  # fields whose columns in a table have other names
+    said: list[str] = []  # what targets have to say of what they wrote
     kept: list[str] = []  # targets that stay as they were: nothing was found, and something is in their files
 
 
@@ -77,15 +87,19 @@ def export(
     records = 0
     marks: dict[str, Mark] = {}
     renamed: dict[str, str] = {}
+    said: list[str] = []
     with contextlib.ExitStack() as stack:
         stack.enter_context(folder.reading())
         for one in targets if not is_alone else ():
-            if one.kind in (TargetKind.LINES, TargetKind.PARQUET) and one.path is not None:
+            if one.kind in (TargetKind.LINES, TargetKind.PARQUET, TargetKind.FOLDER) and one.path is not None:
                 stack.enter_context(writing(one.path, one.shown, str(folder.root.resolve())))
         sinks = [stack.enter_context(contextlib.closing(open_whole(one, source.shape, stdout))) for one in targets]
         going = list(zip(targets, sinks, strict=True))
         pruned, left_out = Counter[str](), Counter[str]()
-        entries = _entries(reader, since, run, changed, unless, of_part, pruned, left_out, meter)
+        entries = _entries(
+            reader, since, run, changed, unless, of_part, pruned, left_out, meter,
+            counts_pruned=not COLUMNS.keys().isdisjoint(source.shape.columns),
+        )  # fmt: skip
         rows = (
             _rows(source, by_status, entries)
             if unique is None
@@ -110,16 +124,18 @@ def export(
                     if not is_alone:
                         note_ours(folder.outputs, target, source.shape.name, mark)
                 renamed |= getattr(sink, "renamed", {})
+                said += [line] if (line := getattr(sink, "said", "")) else []
     return ExportSummary(
         records=records,
         by_status=dict(sorted(by_status.items())),
-        pruned=pruned[run],
+        pruned=pruned[run] if run else pruned.total(),
         left_out=left_out.total(),
         unique=unique.counts if unique is not None else None,
         missing=missing,
         unchecked=reader.unchecked,
         marks=marks,
         renamed=renamed,
+        said=said,
         kept=[target.shown for target in kept],
     )
 
@@ -151,7 +167,7 @@ def difference(target: Target, what: str, found: int, wanted: int) -> OutputErro
 
 def _rows(source: RecordSource, by_status: Counter[int], entries: Iterable[CommitEntry]) -> Iterator[Row]:
     """Counts pages by status."""
-    for entry in entries:
+    for entry in ahead(source, entries):
         by_status[entry.status] += not entry.is_sitemap
         yield from rows_of(source, entry)
 
@@ -180,12 +196,14 @@ def _entries(
     pruned: Counter[str],
     left_out: Counter[str],
     meter: Meter,
+    *,
+    counts_pruned: bool,
 ) -> Iterator[CommitEntry]:
     """Counts those that are left out by mark, and by run those that were pruned, if they are of the `run` that is asked
-    for.
+    for, or `counts_pruned`.
     """
     meter.begin("exporting", "page", index_bytes(reader.folder))
-    entries = reader.entries(pruned=bool(run))
+    entries = reader.entries(pruned=bool(run) or counts_pruned)
     for number, entry in enumerate(changed_pages(entries, run) if changed else entries, 1):
         if of_part is not None and not of_part(entry.url):
             pass

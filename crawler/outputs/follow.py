@@ -19,7 +19,7 @@ from crawler.outputs.cursor import Cursor, cursor_path, lock_of
 from crawler.outputs.export import difference, export
 from crawler.outputs.files import GrowingSink, is_at
 from crawler.outputs.opening import open_growing
-from crawler.outputs.records import RecordSource, rows_of
+from crawler.outputs.records import RecordSource, ahead, rows_of
 from crawler.outputs.sink import OutputAway, OutputEnded, Row, Sink, TableSink, TargetChanged
 from crawler.outputs.target import Target, TargetKind
 from crawler.outputs.writer_lock import set_aside, writing
@@ -125,6 +125,7 @@ class Follower:
                 return OutputAway(f"no answer from {self.target.shown}")
             done = self._chunks_done
             self._thread.join(JOIN_S)
+        self.notes += self._source.remarks()
         self.close()
         return self.problem or _of_lost(self._source)
 
@@ -253,7 +254,7 @@ class Follower:
                 news = iter(found := list(news))
                 sink.remove([(int(entry.fingerprint), entry.visit) for entry in found])
                 rows += len(found)
-            for entry in news:
+            for entry in ahead(self._source, news):
                 before = len(batch)
                 batch += rows_of(self._source, entry)
                 if lost := count_of(entry) - (len(batch) - before):
@@ -318,6 +319,7 @@ class AtTheEnd:
             summary = export(self._folder, [self.target], self._source, is_alone=True)
             self._cursor.reset(summary.marks.get(self.target.shown))
             self._cursor.note_whole()
+            self.notes += self._source.remarks()
         except CrawlerError as error:
             return error
         finally:

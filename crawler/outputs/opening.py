@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from crawler.errors import UsageError
 from crawler.outputs.files import DraftSink, GrowingSink, StreamSink
 from crawler.outputs.lines import CsvLines, JsonLinesFormat, Lines
-from crawler.outputs.records import Shape
+from crawler.outputs.records import PAGE_COLUMNS, Shape
 from crawler.outputs.sink import Mark, Sink
 from crawler.outputs.target import Target, TargetKind, target_of
 
@@ -48,6 +48,10 @@ def open_whole(target: Target, shape: Shape, stdout: IO[bytes] | None = None) ->
             return DraftSink(target, _lines(target, shape))
         case TargetKind.STREAM:
             return StreamSink(target, _lines(target, shape), stdout)
+        case TargetKind.FOLDER:
+            from crawler.outputs.markdown_files import MarkdownFolder
+
+            return MarkdownFolder(target, [name for name in shape.columns if name not in PAGE_COLUMNS])
         case _:
             return _table(target, shape, at_once=True)
 

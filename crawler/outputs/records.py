@@ -1,9 +1,9 @@
 """What is written of a commit: the record of its page, or the items that its handler gave. Knows fields, no targets."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import cached_property
-from typing import Protocol
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -15,11 +15,17 @@ from crawler.archive.run_changes import OK, answer_of
 from crawler.errors import ArchiveError
 from crawler.model import LINK_RULES, CommitEntry
 from crawler.outputs.columns import ColumnType
-from crawler.outputs.page_text import PageContent, page_content
 from crawler.outputs.sink import Key, Record, Row
 from crawler.rules.json_depth import DEPTH_MAX, is_nested_too_deep
+from crawler.rules.page_columns import COLUMNS
 from crawler.rules.rights import PURPOSES, answer, statement_text
-from crawler.rules.urls import JoinCache
+from crawler.terminal.words import counted
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from crawler.content.page_columns import Found
+    from crawler.parsing.column_pool import ColumnPool, ColumnWorker
 
 _decode = msgspec.json.Decoder(Record).decode
 Decode = Callable[[bytes, str], bytes]  # (payload, Content-Encoding) -> body; raises ArchiveError, UndecodableError
@@ -44,6 +50,12 @@ PAGE_COLUMNS = {
 
 FINGERPRINT, DUPLICATE_OF = "fingerprint", "duplicate_of"  # of pages, if asked for
 MORE_COLUMNS = (FINGERPRINT, DUPLICATE_OF)
+COLUMN_TYPES = {  # of those that are found in the body
+    **dict.fromkeys(COLUMNS, ColumnType.TEXT),
+    **dict.fromkeys(("links", "metadata", "jsonld"), ColumnType.JSON),
+}
+AHEAD = 8  # pages that are begun before the one whose record is written
+_WITH_TEXT = frozenset({"application/xhtml+xml", "application/xml"})
 _EMPTY = frozenset(("", "sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ"))  # no digest, and that of no byte
 UNDECODABLE_SHOWN = 5  # pages that are named
 
@@ -64,6 +76,10 @@ class RecordSource(Protocol):
 
     @property
     def shape(self) -> Shape: ...
+    def prepare(self, entry: CommitEntry) -> None:
+        """Its records are asked for soon."""
+        ...
+
     def records_of(self, entry: CommitEntry) -> Iterable[Record]: ...
     def count_of(self, entry: CommitEntry) -> int:
         """How many these are, by the index alone."""
@@ -90,6 +106,17 @@ def rows_of(source: RecordSource, entry: CommitEntry) -> Iterator[Row]:
         yield Row(Key(int(entry.fingerprint), entry.visit, number), record)
 
 
+def ahead(source: RecordSource, entries: Iterable[CommitEntry]) -> Iterator[CommitEntry]:
+    """The same entries, while the source is told of the next ones."""
+    waiting: deque[CommitEntry] = deque()
+    for entry in entries:
+        source.prepare(entry)
+        waiting.append(entry)
+        if len(waiting) >= AHEAD:
+            yield waiting.popleft()
+    yield from waiting
+
+
 PAGES = Shape(name="pages", columns=PAGE_COLUMNS)
 
 
@@ -99,52 +126,66 @@ ITEMS = Shape(name="items", columns={})
 class Pages:
     """One record for each committed page.
 
-    `text` ("visible", "main" or "") and `links` need the archive, and `decode`, which undoes a content coding.
-    `columns`: of `MORE_COLUMNS`, which an export that looks for duplicates fills; `has_fingerprints`: made here.
+    `columns`: those that are found in its body, in processes that may be killed, need the archive, and `decode`, which
+    undoes a content coding; those of `MORE_COLUMNS` are filled by an export that looks for duplicates, but for
+    fingerprints where `has_fingerprints`.
     """
 
     def __init__(
-        self, folder: CrawlFolder, *, text: str = "", links: bool = False, decode: Decode | None = None,
-        columns: Collection[str] = (), has_fingerprints: bool = False,
+        self, folder: CrawlFolder, *, columns: Collection[str] = (), decode: Decode | None = None,
+        has_fingerprints: bool = False,
     ) -> None:  # fmt: skip
-        self._folder, self._text, self._links = folder, text, links
+        self._folder = folder
+        self._columns = tuple(name for name in columns if name in COLUMNS)
+        self._has_fingerprints = has_fingerprints
+        self._asked = (*self._columns, *((FINGERPRINT,) if has_fingerprints else ()))
         self._decode = decode or _refuse_coding
         self._unreadable: Counter[str] = Counter()
         self._undecodable: list[str] = []  # the first of them
-        self._undecodable_count = 0
-        more = {"text": ColumnType.TEXT} if text else {}
-        more |= {"links": ColumnType.JSON} if links else {}
+        self._undecodable_count = self._without_body = 0
+        self._failed: Counter[tuple[str, str]] = Counter()
+        self._first_failed: dict[tuple[str, str], str] = {}
+        self._begun: dict[tuple[str, int], Future[Found]] = {}
+        more = {name: COLUMN_TYPES[name] for name in self._columns}
         more |= {name: ColumnType.TEXT for name in MORE_COLUMNS if name in columns}
-        self._has_fingerprints = has_fingerprints
         self.shape = Shape(name="pages", columns=PAGE_COLUMNS | more)
+
+    def prepare(self, entry: CommitEntry) -> None:
+        """Begin with what takes long; `records_of` is called soon."""
+        if self._asked and not entry.is_sitemap and entry.content is not None and has_columns(entry):
+            self._begun[entry.fingerprint, entry.visit] = self._begin(entry, self._asked)
 
     def records_of(self, entry: CommitEntry) -> Iterable[Record]:
         if entry.is_sitemap:
             return ()
         record = page_record(entry, self._folder)
-        if self._text or self._links:
+        if self._asked:
             record |= self._content(entry)
-        if self._has_fingerprints:
-            record[FINGERPRINT] = fingerprint_shown(self.fingerprint(entry))
         return (record,)
 
     def fingerprint(self, entry: CommitEntry) -> int:
         """That of the page's main text; 0: it has none, or too little, or its record can't be read, or no content."""
         if not has_content(entry):
             return 0
-        from crawler.content.fingerprint import fingerprint_of  # only when asked for
+        found = self._found(entry, (FINGERPRINT,), is_counted=not self._asked)
+        if found is None:
+            return 0
+        self._count_failed(entry, found)
+        return int(found.columns[FINGERPRINT] or 0)
 
-        content = self._read(entry, text="main", links=False, is_counted=not (self._text or self._links))
-        return fingerprint_of(content.text) if content else 0
+    def _count_failed(self, entry: CommitEntry, found: "Found") -> None:
+        for one in found.failed.items():
+            self._failed[one] += 1
+            self._first_failed.setdefault(one, entry.url)
 
     def count_of(self, entry: CommitEntry) -> int:
         return 0 if entry.is_sitemap else 1
 
     @cached_property
-    def _joins(self) -> "JoinCache":
-        from crawler.rules.urls import JoinCache
+    def _pool(self) -> "ColumnPool":
+        from crawler.parsing.column_pool import ColumnPool
 
-        return JoinCache()
+        return ColumnPool()
 
     @cached_property
     def _link_rules(self) -> int:
@@ -152,25 +193,39 @@ class Pages:
         bound = bound_to(self._folder)
         return int(bound.record.get("link_rules", 0)) if bound and bound.record else LINK_RULES
 
-    def _content(self, entry: CommitEntry) -> Record:
-        """The columns that need the archive; null when its record can't be read, or nothing of its body decoded."""
-        content = self._read(entry, text=self._text, links=self._links)
-        found: Record = {}
-        if self._text:
-            found["text"] = content.text if content else None
-        if self._links:
-            found["links"] = list(content.links) if content else None
-        return found
+    def _begin(self, entry: CommitEntry, names: tuple[str, ...]) -> "Future[Found]":
+        return self._pool.submit(partial(self._find, entry, names))
 
-    def _read(self, entry: CommitEntry, *, text: str, links: bool, is_counted: bool = True) -> PageContent | None:
-        """None when it can't be, which is counted once for each page."""
+    def _find(self, entry: CommitEntry, names: tuple[str, ...], worker: "ColumnWorker") -> "Found":
+        from crawler.content.page_columns import Found  # brings the HTML parser
+        from crawler.outputs.page_content import page_body
+
+        body = page_body(self._folder, entry, self._decode, link_rules=self._link_rules)
+        if isinstance(body, tuple):
+            links = {"links": list(body)} if "links" in names else {}
+            return Found(columns=dict.fromkeys(names) | links, failed={})
+        return worker.columns(body, names)
+
+    def _content(self, entry: CommitEntry) -> Record:
+        """The columns of its body; null when there is none, its record can't be read, or nothing of it decoded."""
+        if entry.content is None:
+            self._without_body += 1
+        if (found := self._found(entry, self._asked, is_counted=True)) is None:
+            return dict.fromkeys(self._asked)
+        self._count_failed(entry, found)
+        if self._has_fingerprints:
+            return found.columns | {FINGERPRINT: fingerprint_shown(found.columns[FINGERPRINT] or 0)}
+        return found.columns
+
+    def _found(self, entry: CommitEntry, names: tuple[str, ...], *, is_counted: bool) -> "Found | None":
+        """None when there is nothing, or it can't be read, which is counted once for each page."""
+        if entry.content is None or not has_columns(entry):
+            return None
         try:
-            return page_content(
-                self._folder, entry, self._decode, text=text, links=links, joins=self._joins,
-                link_rules=self._link_rules,
-            )  # fmt: skip
+            begun = self._begun.pop((entry.fingerprint, entry.visit), None) if names is self._asked else None
+            return (begun or self._begin(entry, names)).result()
         except ArchiveError:
-            self._unreadable[f"{self._folder.warc.name}/{entry.content.file if entry.content else ''}"] += is_counted
+            self._unreadable[f"{self._folder.warc.name}/{entry.content.file}"] += is_counted
         except UndecodableError as error:
             self._undecodable_count += is_counted
             if is_counted and len(self._undecodable) < UNDECODABLE_SHOWN:
@@ -184,11 +239,21 @@ class Pages:
         return _named(self._unreadable, "records not readable")
 
     def remarks(self) -> list[str]:
-        more = self._undecodable_count - len(self._undecodable)
-        return [*self._undecodable, f"{more:,} more pages whose bodies can't be decoded"] if more else self._undecodable
+        lines = list(self._undecodable)
+        if more := self._undecodable_count - len(lines):
+            lines.append(f"{more:,} more pages whose bodies can't be decoded")
+        if self._without_body:
+            lines.append(f"{counted(self._without_body, 'page')} without a body in the archive: no {self._asked[0]}")
+        for (name, why), number in sorted(self._failed.items()):
+            lines.append(f"{counted(number, 'page')} without {name}: {why} (first: {self._first_failed[name, why]})")
+        return lines
 
     def close(self) -> None:
-        """Nothing is held."""
+        """End the processes."""
+        if "_pool" in self.__dict__:
+            self._pool.close()
+            del self.__dict__["_pool"]
+        self._begun.clear()
 
 
 def fingerprint_shown(fingerprint: int) -> str | None:
@@ -204,6 +269,9 @@ class Items:
     def __init__(self, folder: CrawlFolder) -> None:
         self._files = ItemFiles(folder)
         self._unreadable: Counter[str] = Counter()
+
+    def prepare(self, entry: CommitEntry) -> None:
+        """Nothing takes long."""
 
     def records_of(self, entry: CommitEntry) -> Iterable[Record]:
         if entry.items is None or not entry.items.count:
@@ -243,6 +311,12 @@ def _record(item: bytes) -> Record:
 
 def _named(unreadable: Counter[str], why: str) -> list[MissingFile]:
     return [MissingFile(file, why, pages) for file, pages in sorted(unreadable.items())]
+
+
+def has_columns(entry: CommitEntry) -> bool:
+    """May its body have text, by its media type?"""
+    kind = entry.content_type
+    return entry.is_withheld or "/" not in kind or kind.startswith("text/") or kind in _WITH_TEXT
 
 
 def page_record(entry: CommitEntry, folder: CrawlFolder) -> Record:

@@ -31,6 +31,7 @@ class TargetKind(enum.Enum):
     PARQUET = "parquet"
     SQLITE = "sqlite"
     POSTGRES = "postgresql"
+    FOLDER = "folder"  # of Markdown, a file for each page
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +62,20 @@ def target_of(text: str) -> Target:
     target = _file(text)
     _check_place(target, text)
     return target
+
+
+def folder_of(text: str) -> Target:
+    """A folder for a file a page. Raises UsageError when nothing can be written there."""
+    path = Path(text).absolute()
+    if not text.strip() or text == STDOUT:
+        raise UsageError("Markdown is a file for each page: name a folder, -o OUT")
+    if given_path.exists(path) and not path.is_dir():
+        raise UsageError(f"{text} is not a folder; name a folder for a file a page")
+    if not path.parent.is_dir():
+        raise UsageError(f"can't write {text}: folder does not exist: {Path(text).parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UsageError(f"can't write {text}: permission denied")
+    return Target(kind=TargetKind.FOLDER, shown=text, path=path)
 
 
 def _server(text: str) -> Target:

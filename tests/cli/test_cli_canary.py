@@ -356,7 +356,7 @@ SEEDS = [f"http://{name}.test/" for name in (*KINDS, *SENT, *HANDLED, *MIRRORS)]
 COMMANDS = (
     "stats", "stats --json", "stats --losses", "stats --top 100", "seeds", "seeds --json", "oplog", "oplog --json",
     "dead list", "dead list --json", "dead show", "ring", "ring --json", "check", "settings", "doctor", "audit",
-    "export -o -", "export --items -o -", "export --links -o -", "backup FOLDER/b.backup", "jobs list", "boost",
+    "export -o -", "export --items -o -", "export --columns links -o -", "backup FOLDER/b.backup", "jobs list", "boost",
     "fetch http://auth.test/", "dead retry --reason handler", "unblock post303.test", "history --domain geturl.test",
     *(f"{command} {name}.test" for name in ("getforbidden", "judgefails", "loop") for command in ("stats",)),
     *(f"explain http://{name}.test/" for name in ("getforbidden", "judgefails", "loop", "dead", "getform")),

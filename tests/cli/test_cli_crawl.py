@@ -65,7 +65,7 @@ def test_export_writes_text_and_links_to_files_of_both_formats(
     finished: tuple[str, ...], tmp_path: Path, programs: Nursery
 ) -> None:
     lines, rows = tmp_path / "a.jsonl", tmp_path / "a.csv"
-    ran = in_process(programs, "export", *finished, "-o", str(lines), "-o", str(rows), "--text", "--links")
+    ran = in_process(programs, "export", *finished, "-o", str(lines), "-o", str(rows), "--columns", "text,links")
     assert ran.code == 0
     home = next(r for r in map(json.loads, lines.read_text().splitlines()) if r["depth"] == 0)
     assert len(home["links"]) == 16

@@ -115,7 +115,7 @@ COMMANDS = (
     ("stats",),
     ("stats", "127.0.0.1"),
     ("stats", "--json"),
-    ("export", "--text", "--links"),
+    ("export", "--columns", "text,links"),
     ("export", "--items"),
     ("audit",),
     ("audit", "--json"),

@@ -199,18 +199,18 @@ def test_export_since_gives_what_was_committed_since(programs: Nursery, tmp_path
 
 @pytest.mark.slow(ci=True)
 def test_main_text_leaves_menus_out_and_needs_its_library(programs: Nursery, tmp_path: Path) -> None:
-    pytest.importorskip("trafilatura")
+    pytest.importorskip("resiliparse")
     folder = ("--dir", str(tmp_path / "c"))
     with small(1) as site:
         assert in_process(programs, "crawl", site.url(HOST), *QUICK, *folder, "-q").code == 0
-    assert in_process(programs, "export", *folder, "--text", "main").code == 0
+    assert in_process(programs, "export", *folder, "--columns", "main_text").code == 0
     (tmp_path / "without").mkdir()
-    (tmp_path / "without" / "trafilatura.py").write_text("raise ImportError\n")
+    (tmp_path / "without" / "resiliparse.py").write_text("raise ImportError\n")
     path = f"{tmp_path / 'without'}:{programs.environment['PYTHONPATH']}"
-    ran = crawler(programs, "export", *folder, "--text", "main", PYTHONPATH=path)
+    ran = crawler(programs, "export", *folder, "--columns", "main_text", PYTHONPATH=path)
     assert (ran.code, ran.out) == (2, "")
     assert said_last(ran) == (
-        f"crawler: --text main needs trafilatura: {how_to_install('text', 'trafilatura')} "
-        "(--text visible needs nothing)"
+        f"crawler: column main_text needs resiliparse: {how_to_install('text', 'resiliparse')} "
+        "(text and markdown need nothing)"
     )
-    assert crawler(programs, "export", *folder, "--text", PYTHONPATH=path).code == 0
+    assert crawler(programs, "export", *folder, "--columns", "text,markdown", PYTHONPATH=path).code == 0

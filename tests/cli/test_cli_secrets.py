@@ -148,7 +148,7 @@ def test_the_tests_ask_the_program_itself() -> None:
     [
         (("audit",), True),
         (("rebuild",), True),
-        (("export", "--links"), True),
+        (("export", "--columns", "links"), True),
         (("export",), False),
         (("stats",), False),
     ],

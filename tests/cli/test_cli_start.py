@@ -60,6 +60,10 @@ CRAWLING = (  # what only a crawl needs: together half a second and more
 
 # What a crawl does not import until it needs it, by who needs it. Each takes time and memory, in each instance.
 UNUSED = {
+    "columns of bodies": (
+        "crawler.content.main_text", "crawler.content.markdown", "crawler.content.page_columns",
+        "crawler.content.page_head", "crawler.parsing.column_pool", "crawler.parsing.column_worker", "resiliparse",
+    ),
     "outputs (-o)": ("crawler.outputs", "crawler.cli.export", "gzip", "psycopg", "pyarrow", "sqlite3"),
     "jobs": ("crawler.views.jobs", "crawler.views.job_view", "crawler.archive.run_changes", "cronsim", "zoneinfo"),
     "handlers": (

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.archive.warc import payload_digest
-from crawler.content.html import extract_text, main_text
+from crawler.content.html import extract_text
+from crawler.content.main_text import main_text
 
 
 def test_text_is_what_a_reader_sees_block_by_block():
@@ -46,7 +47,7 @@ def test_a_digest_is_the_base_32_of_sha_1_whether_or_not_a_head_is_given_apart(h
 
 
 def test_main_text_is_the_article_without_what_stands_around_it():
-    pytest.importorskip("trafilatura", reason="trafilatura is not installed")
+    pytest.importorskip("resiliparse", reason="resiliparse is not installed")
     article = "".join(
         f"<p>Sentence {n} of the story tells something that its readers want to know.</p>" for n in range(9)
     )

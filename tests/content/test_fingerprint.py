@@ -7,7 +7,7 @@ from zlib import crc32
 import pytest
 
 from crawler.content.fingerprint import CHARS_MAX, DISTANCE, WORDS_MIN, fingerprint_of
-from crawler.content.html import main_text
+from crawler.content.main_text import main_text
 from tests.content.near_pairs import bodies, is_there, pairs
 from tests.support.growth import LINEAR_MAX, growth
 

@@ -1,5 +1,6 @@
 """Queries of links in pages that are not UTF-8: in the encoding of the page, but for crawls of earlier releases."""
 
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -48,11 +49,9 @@ async def test_a_crawl_keeps_the_spelling_that_it_began_with_also_in_a_rebuild(
         assert opened.record.link_rules == rules
     assert (await crawl(settings, [])).statuses == done.statuses
     assert await audit(settings) == 0
-    (links,) = [
-        record["links"]
-        for entry in done.entries
-        if entry.url == seed
-        for record in Pages(open_existing(settings.archive.dir), links=True).records_of(entry)
-    ]
+    with contextlib.closing(Pages(open_existing(settings.archive.dir), columns=("links",))) as pages:
+        (links,) = [
+            record["links"] for entry in done.entries if entry.url == seed for record in pages.records_of(entry)
+        ]
     assert links == [spelled]
     assert {request.target for request in lab.site.requests() if not request.is_robots} == {"/", target}

@@ -87,7 +87,7 @@ async def test_pages_in_odd_codings_are_read_marked_and_counted(
 
     folder = str(tmp_path / "c")
     capsys.readouterr()
-    assert await asyncio.to_thread(main, ["export", "--text", "--links", "--dir", folder]) == 0
+    assert await asyncio.to_thread(main, ["export", "--columns", "text,links", "--dir", folder]) == 0
     shown = capsys.readouterr()
     rows = {row["url"].removeprefix(server.url[:-1]): row for row in map(json.loads, shown.out.splitlines())}
     assert rows["/tail"]["links"] == [f"{server.url}sum"]

@@ -19,6 +19,7 @@ from tests.growth.reading import (
     hosts,
     jsonld,
     page,
+    page_markdown,
     page_text,
     references,
     robots,
@@ -98,6 +99,8 @@ def rows() -> Iterator[Target]:
         bytes_max=4 * KIB,
     )
     yield Target(name="page.text", function=page_text, tokens=HTML, bytes_max=4 * KIB)
+    marks = (b"*", b"_", b"`", b"[", b"](", b"<li>", b"<td>", b"<pre>", b"<code>", b"&amp;", b"1. ", b"\x00")
+    yield Target(name="page.markdown", function=page_markdown, tokens=(*HTML, *marks), bytes_max=4 * KIB)
     yield Target(
         name="page.cost",
         function=cost_of,

@@ -14,6 +14,7 @@ from crawler.content.coding import inflate
 from crawler.content.forms import filled
 from crawler.content.html import NO_EVENTS, extract_text, markup_of, parse_page
 from crawler.content.json_text import jsonld_of
+from crawler.content.markdown import markdown
 from crawler.content.parse_cost import Cost, cost_of
 from crawler.errors import InvalidUrl
 from crawler.handlers.page import Headers
@@ -147,6 +148,11 @@ def form(data: bytes) -> None:
 def page_text(data: bytes) -> None:
     if cost_of(data) is Cost.CHEAP:
         extract_text(data, "utf-8")
+
+
+def page_markdown(data: bytes) -> None:
+    if cost_of(data) is Cost.CHEAP:
+        markdown(LexborHTMLParser(data, options=NO_EVENTS), BASE)
 
 
 TRAPS = TrapRules(TrapSettings())

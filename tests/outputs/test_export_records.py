@@ -1,3 +1,4 @@
+import contextlib
 import csv
 import gzip
 import io
@@ -24,7 +25,8 @@ from tests.archive.archive_samples import entry, folder_in, response, writer_in
 
 
 def export(folder: CrawlFolder, targets: list[str], stdout: io.BytesIO | None = None, **content: Any) -> ExportSummary:
-    return exporting.export(folder, targets_of(targets), Pages(folder, **content), stdout=stdout)
+    with contextlib.closing(Pages(folder, **content)) as pages:
+        return exporting.export(folder, targets_of(targets), pages, stdout=stdout)
 
 
 def filled(tmp_path: Path, count: int = 6) -> CrawlFolder:
@@ -211,14 +213,14 @@ def test_text_and_links_come_from_the_archived_page(tmp_path: Path) -> None:
     index.add(entry(8, url="http://h.test/unreadable", warc=lost))
     writer.close()
     index.close()
-    summary = export(folder, [str(tmp_path / "p.jsonl")], text="visible", links=True, decode=gunzip)
+    summary = export(folder, [str(tmp_path / "p.jsonl")], columns=("text", "links"), decode=gunzip)
     found = {r["url"].rpartition("/")[2]: r for r in map(json.loads, (tmp_path / "p.jsonl").read_text().splitlines())}
     for name in ("utf8", "latin1", "gzip"):
         assert "Grüße" in found[name]["text"]
         assert "<p>" not in found[name]["text"]
         assert found[name]["links"] == ["http://h.test/next", "http://h.test/b"]
     assert (found["plain"]["text"], found["plain"]["links"]) == ("Grüße <b>", [])
-    assert (found["image"]["text"], found["image"]["links"]) == ("", [])
+    assert (found["image"]["text"], found["image"]["links"]) == (None, None)
     assert (found["unreadable"]["text"], found["unreadable"]["links"]) == (None, None)
     assert summary.missing == [MissingFile(f"warc/{place.file}", "records not readable", 1)]
     assert summary.records == 6

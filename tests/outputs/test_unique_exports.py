@@ -325,7 +325,7 @@ def test_the_command_says_what_it_left_out_and_marks_it_if_asked(programs: Nurse
     marked = json_lines(target)
     assert len(duplicates(target)) == 3
     assert sum(len(record["fingerprint"] or "") == 16 for record in marked) == 4
-    alone = ("--columns", "fingerprint", "--text", "visible")
+    alone = ("--columns", "fingerprint,text")
     ran = in_process(programs, "export", "--dir", str(folder.root), "-o", str(target), *alone)
     assert ran.code == 0, ran.err
     by_url = {record["url"]: record["fingerprint"] for record in marked}
@@ -341,7 +341,7 @@ def test_the_command_says_what_it_left_out_and_marks_it_if_asked(programs: Nurse
         (("--unique", "near", "--items"), "leave out --items"),
         (("--columns", "fingerprint", "--items"), "leave out --items"),
         (("--columns", "duplicate_of"), "needs --unique exact or --unique near"),
-        (("--columns", "fingerprints"), "'fingerprints' is not one of fingerprint, duplicate_of"),
+        (("--columns", "fingerprints"), "'fingerprints' is not a column of bodies"),
         (("--unique", "similar"), "invalid choice: 'similar'"),
     ],
 )
@@ -355,13 +355,13 @@ def test_options_that_do_not_fit_are_one_line(
     assert "Traceback" not in ran.err
 
 
-def test_without_trafilatura_the_command_to_install_it_is_said(
+def test_without_its_library_the_command_to_install_it_is_said(
     programs: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "trafilatura", None)
+    monkeypatch.setitem(sys.modules, "resiliparse", None)
     folder = folder_in(tmp_path)
     for options in (("--unique", "near"), ("--columns", "fingerprint")):
         ran = in_process(programs, "export", "--dir", str(folder.root), *options)
-        assert (ran.code, "needs trafilatura" in ran.err) == (2, True), ran.err
+        assert (ran.code, "needs resiliparse" in ran.err) == (2, True), ran.err
     ran = in_process(programs, "export", "--dir", str(folder.root), "--unique", "exact", "-o", str(tmp_path / "p.csv"))
     assert ran.code == 0, ran.err
