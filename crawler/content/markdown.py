@@ -128,7 +128,7 @@ _BREAK = "\x1e"
 _CONTROLS = dict.fromkeys([*range(9), 0x0B, *range(0x0E, 0x20), 0x7F])
 
 _SPECIAL = re.compile(
-    r"[\\`]|\*(?!\s)|\](?=[(\[:]|\Z)|!\Z|(?<![^\W_])_|_(?![^\W_])|<(?=[A-Za-z/!?])|&(?=#?[A-Za-z0-9]{1,32};)|~(?=~)"
+    r"[\\`]|\*(?!\s)|\](?=[(\[:]|\Z)|(?<![^\W_])_|_(?![^\W_])|<(?=[A-Za-z/!?])|&(?=#?[A-Za-z0-9]{1,32};)|~(?=~)"
 )
 _AT_START = re.compile(r"#{1,6}(?=\s|\Z)|[-+*](?=\s|\Z)|>|[=-]+\Z|~~~|\d{1,9}(?=[.)](?:\s|\Z))|\|")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f]")
@@ -471,9 +471,11 @@ class _Writer:
     def _pieces(
         self, parts: "list[str | _Element]", marks: frozenset[str], *, in_link: bool, is_flat: bool
     ) -> Iterator[str]:
-        for part in parts:
+        for number, part in enumerate(parts, 1):
             if isinstance(part, str):
-                yield _escaped(part, in_link=in_link)
+                text = _escaped(part, in_link=in_link)
+                is_before_link = text.endswith("!") and number < len(parts) and not in_link
+                yield f"{text[:-1]}\\!" if is_before_link else text  # no image
                 continue
             tag = part.tag
             if tag == "br":
@@ -664,7 +666,7 @@ def _definition_parts(one: _Element) -> Iterator[_Element]:
             yield from _definition_parts(part)
         elif isinstance(part, _Element) and part.tag in ("dt", "dd"):
             yield part
-        else:
+        elif _plain(run).strip() or any(isinstance(one, _Element) for one in run):
             loose = _Element("dd", None)
             loose.parts, loose.has_blocks = run, any(map(_is_block, run))
             yield loose

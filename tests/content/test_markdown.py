@@ -91,6 +91,8 @@ def test_links_and_strong_text_stay_in_the_main_text() -> None:
         ("<p><span>[click]</span><b></b><span>(javascript:alert(1))</span>", "[click\\](javascript:alert(1))\n"),
         ("<p>&lt;script&gt; a < b", "\\<script> a < b\n"),
         ("<p>a<br>b<hr><blockquote><p>one<p>two</blockquote>", "a  \nb\n\n---\n\n> one\n>\n> two\n"),
+        ("<p>Welcome!<p>See!<a href=/x>x</a>", "Welcome!\n\nSee\\![x](http://x.test/x)\n"),
+        ("<dl>\n<dt>V</dt>\n<dd>said</dd>\n</dl>", "- **V**\n\n  said\n"),
         ("<dl><dt>T<dt>U<dd>said</dl>", "- **T**  \n  **U**\n\n  said\n"),
         ("<div class='highlight-python notranslate'><div class=highlight><pre>x = 1\n</pre></div></div>", "```python\nx = 1\n```\n"),  # noqa: E501
         ("<p hidden>no<p style='display: none'>no<p>yes", "yes\n"),
