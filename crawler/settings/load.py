@@ -159,7 +159,7 @@ def _readable(error: msgspec.ValidationError, raw: Mapping[str, Any]) -> str:
     if not path:
         return text
     if text.startswith("Invalid enum value"):
-        text = f"expected one of {', '.join(_choices_of(path))}"
+        text = f"expected one of {', '.join(filter(None, _choices_of(path)))}"
     for theirs, ours in _PLAIN_WORDS.items():
         text = text.replace(theirs, ours)
     text = f"{text[0].lower()}{text[1:]}"

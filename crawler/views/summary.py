@@ -22,7 +22,7 @@ from crawler.rules.urls import canonicalize
 from crawler.runtime.clocks import wall_s
 from crawler.terminal.words import counted, failure_text, number, program, size
 from crawler.views.figures import domain_view
-from crawler.views.losses import Loss, losses_lines
+from crawler.views.losses import Kind, Loss, losses_lines
 from crawler.views.report import domain_table, finish_line, logins_text, named, over_budget, pending_text
 from crawler.web.resolver import CachingResolver
 
@@ -213,6 +213,9 @@ async def _failure_of_all(crawl: OpenCrawl, totals: Totals, losses: Sequence[Los
         what = f"{private.example} {verb} a private address{others}; add --allow-private to crawl it"
         return NothingFetchedError(f"nothing was fetched: {what}")
     if not letters:
+        if kept := next((one for one in losses if one.kind is Kind.DEFERRED), None):
+            what = f"{counted(kept.count, 'URL')} deferred for {kept.reason}: {kept.advice}"
+            return NothingFetchedError(f"nothing was fetched: {what}")
         why = named(totals.refused) or "there was nothing to fetch"
         return NothingFetchedError(f"nothing was fetched: every URL was refused ({why}); see: crawler explain URL")
     first = letters[0]

@@ -310,6 +310,20 @@ def test_a_forgotten_allow_private_is_said_and_then_helps(programs: Nursery, her
         assert in_process(programs, "crawl", url, *QUICK[:3], cwd=here).code == 0
 
 
+def test_a_site_whose_robots_txt_says_no_to_the_purpose_is_told_with_what_to_do(programs: Nursery, here: Path) -> None:
+    said = Resource(body="User-agent: *\nContent-Signal: ai-train=no\n", content_type="text/plain")
+    skip = ("--set", "rights.purpose=ai-train", "--set", "rights.policy=skip")
+    with serve_resources({(HOST, "/robots.txt"): said, (HOST, "/"): Resource(body="a page")}) as site:
+        ran = in_process(programs, "crawl", site.url(HOST), *QUICK, *skip, cwd=here)
+    assert (ran.code, ran.err.splitlines()[-1]) == (
+        NOTHING,
+        (
+            "crawler: nothing was fetched: 1 URL deferred for rights: robots.txt says no to rights.purpose; 'crawler "
+            "explain URL' shows the line, 'crawler release DOMAIN --reason rights' fetches them all the same"
+        ),
+    )
+
+
 def test_a_seed_that_failed_beside_others_is_told_at_the_end(programs: Nursery, here: Path) -> None:
     with small(3) as site:
         ran = in_process(programs, "crawl", site.url(HOST), f"http://{HOST}:9/", *QUICK, "-q", cwd=here)
