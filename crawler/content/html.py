@@ -175,7 +175,7 @@ def parse_with_tree(
     selector = _OBEYING_NOFOLLOW if obey_nofollow else _FOLLOWING_ALL
     found = _Found(tree.css(selector), selector, agent)
     nofollow = nofollow or found.nofollow
-    spell = _Spelling("" if link_rules == 0 or is_unicode(markup.charset) else markup.charset)
+    spell = _Spelling(query_charset_of(markup.charset, link_rules))
     base = document_base(url, spell.all(found.bases[:1]))
     joined: list[str] = []
     dropped = 0
@@ -447,6 +447,11 @@ def document_base(url: str, hrefs: Sequence[str]) -> str:
     href = next(iter(hrefs), "")
     is_foreign = scheme_of(href) not in ("", "http", "https", "javascript", "data")
     return _NOWHERE if is_foreign else join(url, href) or url
+
+
+def query_charset_of(charset: str, link_rules: int) -> str:
+    """What the queries of links are sent in, on a page in `charset`; "" is UTF-8."""
+    return "" if link_rules == 0 or is_unicode(charset) else charset
 
 
 def base_of(tree: LexborHTMLParser, url: str, charset: str = "") -> str:

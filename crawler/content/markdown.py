@@ -7,14 +7,16 @@ characters is escaped where it would be read as such.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import groupby
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from crawler.content.charset import with_query_in
 from crawler.content.html import base_of, shadow_roots
 from crawler.content.main_text import UnreadableTextError
 from crawler.redaction import bears_login
-from crawler.rules.urls import Joiner, looked_at, scheme_of
+from crawler.rules.urls import Joiner, is_plain, looked_at, scheme_of
 
 NODES_MAX = 300_000  # elements and texts: some 100 MB
 DEPTH_MAX = 60
@@ -115,6 +117,7 @@ _KNOWN_INLINE = frozenset((*_MARKS, *_CODE, "a", "img", "br", "q"))
 _LISTS = frozenset(("ul", "ol", "menu", "dir"))
 _PARTS_OF_TABLES = frozenset(("tbody", "thead", "tfoot"))
 _IN_NO_CELL = frozenset(("table", "pre", "h1", "h2", "h3", "h4", "h5", "h6", "article", "section", "form"))
+_HTTP = ("http://", "https://")
 _FOLLOWED = frozenset(("http", "https", "mailto", "tel", "ftp", ""))
 _HIDDEN = (
     '[hidden],[style*="display:none" i],[style*="display: none" i],td.linenos,td.gutter,a.headerlink,a.anchorjs-link'
@@ -131,7 +134,8 @@ _SPECIAL = re.compile(
     r"[\\`]|\*(?!\s)|\](?=[(\[:]|\Z)|(?<![^\W_])_|_(?![^\W_])|<(?=[A-Za-z/!?])|&(?=#?[A-Za-z0-9]{1,32};)|~(?=~)"
 )
 _AT_START = re.compile(r"#{1,6}(?=\s|\Z)|[-+*](?=\s|\Z)|>|[=-]+\Z|~~~|\d{1,9}(?=[.)](?:\s|\Z))|\|")
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f]")
+_ODD = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f\\`*\]_<&~]")  # texts without these have nothing to escape
+_ODD_IN_URL = re.compile(r"[\x00-\x20\x7f()<>\\|]")
 _FENCES = re.compile(r"`+")
 _LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9+#._-]*\Z")
 _LIST = re.compile(r"- |\d{1,9}\. ")
@@ -164,7 +168,7 @@ def markdown(
     if main is not None and not _Main(main).prune(root):
         root = _read(tree, nodes_max, _HIDDEN)  # all of it is in what is around the text elsewhere
         _Main(main).prune(root)
-    blocks = _Writer(base_of(tree, url, charset)).blocks(root)
+    blocks = _Writer(base_of(tree, url, charset), charset).blocks(root)
     return "\n\n".join(blocks) + "\n" if blocks else ""
 
 
@@ -172,14 +176,25 @@ def _read(tree: LexborHTMLParser, left: int, unseen: str) -> _Element:
     """What a reader sees; declarative shadow roots follow the document."""
     root = _Element("body", None)
     hidden = {node.mem_id for node in tree.css(unseen)}
+    split: dict[int, _Element] = {}
+    is_lifted = False
     for body in (tree.body, *shadow_roots(tree)):
         if body is not None:
-            left = _add(root, body, hidden, left)
+            left, is_one = _add(root, body, hidden, left, split)
+            is_lifted = is_lifted or is_one
+    for one in split.values():
+        one.parts = _merged(one.parts)
+    if is_lifted:
+        _lift(root)
     return root
 
 
-def _add(root: _Element, body: LexborNode, hidden: set[int], left: int) -> int:
+def _add(root: _Element, body: LexborNode, hidden: set[int], left: int, split: dict[int, _Element]) -> tuple[int, bool]:
+    """How many nodes are left then, and whether a block is in an inline element. `split` gets the elements with a text
+    behind a text.
+    """
     around: dict[int, tuple[_Element, int]] = {body.mem_id: (root, 0)}
+    is_lifted = False
     for node in body.traverse(include_text=True):
         parent = node.parent
         place = around.get(parent.mem_id) if parent is not None else None
@@ -189,28 +204,36 @@ def _add(root: _Element, body: LexborNode, hidden: set[int], left: int) -> int:
         if left < 0:
             raise UnreadableTextError("too many elements and texts")
         up, depth = place
-        if node.is_text_node:
-            text = node.text_content or ""
-            if text:
-                if up.parts and isinstance(up.parts[-1], str):
-                    up.parts[-1] += text
-                else:
-                    up.parts.append(text)
-            continue
         tag = node.tag or ""
-        if tag in _UNSEEN or node.mem_id in hidden:
+        if tag == "-text":
+            if text := node.text_content:
+                if up.parts and isinstance(up.parts[-1], str):
+                    split[id(up)] = up
+                up.parts.append(text)
+            continue
+        number = node.mem_id
+        if tag in _UNSEEN or number in hidden:
             continue
         is_block = tag in _BLOCKS
         if not is_block and tag not in _KNOWN_INLINE:
-            around[node.mem_id] = place  # what is in it is in the element around it
+            around[number] = place  # what is in it is in the element around it
             continue
         one = _Element(tag, node)
         up.parts.append(one)
         if is_block:
             up.has_blocks = True
-        around[node.mem_id] = (one, depth + 1) if depth < DEPTH_MAX else place
-    _lift(root)
-    return left
+            is_lifted = is_lifted or up.tag not in _BLOCKS
+        around[number] = (one, depth + 1) if depth < DEPTH_MAX else place
+    return left, is_lifted
+
+
+def _merged(parts: "list[str | _Element]") -> "list[str | _Element]":
+    """Texts that follow each other as one, in linear time."""
+    found: list[str | _Element] = []
+    for is_text, group in groupby(parts, lambda part: isinstance(part, str)):
+        some = list(group)
+        found += ["".join(map(str, some))] if is_text else some
+    return found
 
 
 def _lift(root: _Element) -> None:
@@ -231,6 +254,8 @@ def _is_block(part: "str | _Element") -> bool:
 def _plain(parts: "list[str | _Element]") -> str:
     """The text of these without any mark."""
     found: list[str] = []
+    if len(parts) == 1 and isinstance(parts[0], str):
+        return parts[0]
     left = list(reversed(parts))
     while left:
         part = left.pop()
@@ -300,7 +325,7 @@ def _runs(parts: "list[str | _Element]") -> "Iterator[list[str | _Element]]":
     """Each block by itself, and what is between blocks together."""
     run: list[str | _Element] = []
     for part in parts:
-        if _is_block(part):
+        if isinstance(part, _Element) and (part.has_blocks or part.tag in _BLOCKS):
             if run:
                 yield run
                 run = []
@@ -312,9 +337,9 @@ def _runs(parts: "list[str | _Element]") -> "Iterator[list[str | _Element]]":
 
 
 class _Writer:
-    def __init__(self, base: str) -> None:
-        self._base = base
-        self._join: Callable[[str], str] | None = None
+    def __init__(self, base: str, charset: str) -> None:
+        self._base, self._charset = base, charset
+        self._joiner: Joiner | None = None
         self._urls: dict[str, str] = {}
         self._indented = 0
 
@@ -323,10 +348,12 @@ class _Writer:
     def blocks(self, element: _Element, link: str = "") -> list[str]:
         """The blocks of an element, each some lines. `link`: where its first text leads."""
         found: list[str] = []
-        for run in _runs(element.parts):
-            one = run[0]
+        for run in _runs(element.parts) if element.has_blocks else (element.parts,):
+            one = run[0] if run else ""
             if isinstance(one, _Element) and _is_block(one):
                 new = self._block(one, link)
+            elif len(run) == 1 and isinstance(one, str) and one.isspace():
+                continue
             else:
                 text = _at_line_starts(self._inline(run, in_link=bool(link)))
                 new = [_linked(text, link) if link else text] if text else []
@@ -375,7 +402,7 @@ class _Writer:
 
     def _list(self, one: _Element) -> list[str]:
         number = _number_of(one, "start", 1)
-        items: list[str] = []
+        items: list[list[str]] = []  # an item, and the lists behind it
         is_loose = False
         for run in _runs(one.parts):
             part = run[0]
@@ -383,7 +410,7 @@ class _Writer:
                 self._indented += 1
                 nested = self._list(part)  # directly in a list: of the item before
                 self._indented -= 1
-                items[-1] += "".join(f"\n{_indent(text, '  ', '  ')}" for text in nested)
+                items[-1] += [f"\n{_indent(text, '  ', '  ')}" for text in nested]
                 continue
             if not isinstance(part, _Element) or part.tag != "li":
                 part = _Element("li", None)
@@ -392,8 +419,8 @@ class _Writer:
             new = self._nested(part, mark, " " * len(mark))
             number += 1
             is_loose = is_loose or any("\n\n" in text for text in new)
-            items += new
-        return [("\n\n" if is_loose else "\n").join(items)] if items else []
+            items += [[text] for text in new]
+        return [("\n\n" if is_loose else "\n").join(map("".join, items))] if items else []
 
     def _definitions(self, one: _Element) -> list[str]:
         """A list whose items are a term, or several, and what is said of it."""
@@ -460,7 +487,9 @@ class _Writer:
 
     def _inline(self, parts: "list[str | _Element]", *, in_link: bool = False, is_flat: bool = False) -> str:
         """Text with marks; a line for each that ends in <br>."""
-        found = "".join(self._pieces(parts, frozenset(), in_link=in_link, is_flat=is_flat))
+        found = self._text(parts, frozenset(), in_link=in_link, is_flat=is_flat)
+        if _BREAK not in found:
+            return " ".join(found.split())
         lines = [" ".join(line.split()) for line in found.split(_BREAK)]
         while lines and not lines[-1]:
             lines.pop()
@@ -468,37 +497,38 @@ class _Writer:
             del lines[0]
         return "  \n".join(line for line in lines if line)
 
-    def _pieces(
-        self, parts: "list[str | _Element]", marks: frozenset[str], *, in_link: bool, is_flat: bool
-    ) -> Iterator[str]:
+    def _text(self, parts: "list[str | _Element]", marks: frozenset[str], *, in_link: bool, is_flat: bool) -> str:
+        found: list[str] = []
         for number, part in enumerate(parts, 1):
             if isinstance(part, str):
                 text = _escaped(part, in_link=in_link)
-                is_before_link = text.endswith("!") and number < len(parts) and not in_link
-                yield f"{text[:-1]}\\!" if is_before_link else text  # no image
+                if number < len(parts) and not in_link and text.endswith("!"):
+                    text = f"{text[:-1]}\\!"  # before a link: no image
+                found.append(text)
                 continue
             tag = part.tag
             if tag == "br":
-                yield _BREAK
+                found.append(_BREAK)
             elif tag == "img":
-                yield self._image(part)
+                found.append(self._image(part))
             elif tag in _CODE:
-                yield _code(_plain(part.parts)) if "`" not in marks else _escaped(_plain(part.parts), in_link=in_link)
+                found.append(_code(_plain(part.parts)))
             elif tag == "a" and not in_link:
-                yield self._link(part, marks, is_flat=is_flat)
+                found.append(self._link(part, marks, is_flat=is_flat))
             else:
                 mark = _MARKS.get(tag, "")
                 inner = marks | {mark} if mark else marks
-                text = "".join(self._pieces(part.parts, inner, in_link=in_link, is_flat=is_flat))
+                text = self._text(part.parts, inner, in_link=in_link, is_flat=is_flat)
                 if mark and mark not in marks and not part.has_blocks:
                     text = _marked(text, mark)
                 elif tag == "q":
                     text = f'"{text}"'
-                yield f" {text} " if tag in _BLOCKS else text
+                found.append(f" {text} " if tag in _BLOCKS else text)
+        return "".join(found)
 
     def _link(self, one: _Element, marks: frozenset[str], *, is_flat: bool) -> str:
         url = self._url_of(one, "href")
-        text = "".join(self._pieces(one.parts, marks, in_link=bool(url), is_flat=is_flat))
+        text = self._text(one.parts, marks, in_link=bool(url), is_flat=is_flat)
         if not text.strip(" \t\n\f\r\x1e"):
             return text
         if url and text.strip() in _ANCHORS and "#" in url:
@@ -520,21 +550,21 @@ class _Writer:
         return known
 
     def _absolute(self, href: str) -> str:
-        scheme = scheme_of(href)
+        scheme = scheme_of(href) if ":" in href else ""
         if scheme not in _FOLLOWED:
             return ""
         if scheme in ("mailto", "tel"):
             return " ".join(href.split()).translate(_CONTROLS).translate(_IN_URL)
         try:
-            if self._join is None:
-                joiner = Joiner(self._base)
-                self._join = lambda href: looked_at(href, joiner.plain, joiner.beyond, joiner.base)
-            url = self._join(href)
+            joiner = self._joiner = self._joiner or Joiner(self._base)
+            if self._charset:
+                href = with_query_in(self._charset, href)
+            url = joiner.plain(href) if is_plain(href) else looked_at(href, joiner.plain, joiner.beyond, joiner.base)
         except ValueError:
             return ""
-        if scheme_of(url) not in _FOLLOWED or bears_login(url):
+        if (not url.startswith(_HTTP) and scheme_of(url) not in _FOLLOWED) or bears_login(url):
             return ""
-        return url.translate(_CONTROLS).translate(_IN_URL)
+        return url.translate(_CONTROLS).translate(_IN_URL) if _ODD_IN_URL.search(url) else url
 
 
 def _attribute(one: _Element, name: str) -> str:
@@ -547,10 +577,8 @@ def _number_of(one: _Element, name: str, default: int) -> int:
 
 
 def _escaped(text: str, *, in_link: bool) -> str:
-    if _CONTROL.search(text):
-        text = text.translate(_CONTROLS)
-    if _SPECIAL.search(text):
-        text = _SPECIAL.sub(r"\\\g<0>", text)
+    if _ODD.search(text):
+        text = _SPECIAL.sub(r"\\\g<0>", text.translate(_CONTROLS))
     return text.replace("[", "\\[").replace("]", "\\]").replace("\\\\]", "\\]") if in_link else text
 
 
@@ -578,10 +606,10 @@ def _marked(text: str, mark: str) -> str:
 
 def _code(text: str) -> str:
     """A span of code, however many backticks are in it."""
-    inner = " ".join(text.translate(_CONTROLS).split())
+    inner = " ".join((text.translate(_CONTROLS) if _ODD.search(text) else text).split())
     if not inner:
         return " " if text else ""
-    fence = "`" * (1 + max(map(len, _FENCES.findall(inner)), default=0))
+    fence = "`" * (1 + max(map(len, _FENCES.findall(inner)))) if "`" in inner else "`"
     blank = " " if inner[0] == "`" or inner[-1] == "`" else ""
     before, after = text[:1].isspace(), text[-1:].isspace()
     return f"{' ' if before else ''}{fence}{blank}{inner}{blank}{fence}{' ' if after else ''}"

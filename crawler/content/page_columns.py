@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from selectolax.lexbor import LexborHTMLParser
 
-from crawler.content.html import NO_EVENTS, extract_text, parse_page
+from crawler.content.html import NO_EVENTS, extract_text, parse_page, query_charset_of
 from crawler.content.main_text import UnreadableTextError
 from crawler.content.page_head import declared_language_of, description_of, meta_of
 from crawler.content.sniff import decode, detect_charset
@@ -108,6 +108,10 @@ class _Reader:
             agent="", refresh=page.refresh, joins=self._joins, link_rules=page.link_rules,
         )  # fmt: skip
 
+    @property
+    def _query_charset(self) -> str:
+        return query_charset_of(self._charset, self._page.link_rules)
+
     @cached_property
     def _main(self) -> str:
         from crawler.content.main_text import main_text
@@ -158,12 +162,12 @@ class _Reader:
     def _markdown(self) -> str:
         from crawler.content.markdown import markdown
 
-        return markdown(self._tree, self._page.url, self._parsed.query_charset)
+        return markdown(self._tree, self._page.url, self._query_charset)
 
     def _main_markdown(self) -> str:
         from crawler.content.markdown import markdown
 
-        return markdown(self._tree, self._page.url, self._parsed.query_charset, main=self._main)
+        return markdown(self._tree, self._page.url, self._query_charset, main=self._main)
 
 
 def _storable(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from crawler.content.html import NO_EVENTS
 from crawler.content.main_text import UnreadableTextError
 from crawler.content.markdown import DEPTH_MAX, markdown
 from crawler.redaction import learn_login
+from tests.support.growth import LINEAR_MAX, growth
 
 URL = "http://x.test/a/b.html"
 
@@ -139,6 +140,31 @@ def test_hostile_pages_take_no_more_than_their_length(name: str) -> None:
     assert "deep" in found
     assert len(found) < 40 * len(HOSTILE[name]) + 1000
     assert time.process_time() - began < 30  # some tenths of a second; what grows with the square takes minutes
+
+
+GROWING = {
+    "texts of elements that have no form": lambda count: "<p>" + "<span>some words of a text </span>" * count,
+    "shadow roots": lambda count: "<div><template shadowrootmode=open>x</template></div>" * count,
+    "shadow roots with blocks in links": lambda count: (
+        "<div><template shadowrootmode=open><a href=/><p>x</p></a></template></div>" * count
+    ),
+    "lists in a list": lambda count: "<ul><li>a" + "<ul><li>some words of an item</li></ul>" * count,
+}
+
+
+@pytest.mark.slow(ci=True)
+@pytest.mark.parametrize("name", GROWING)
+def test_what_a_page_repeats_takes_linear_time(name: str) -> None:
+    def tree(count: int) -> LexborHTMLParser:
+        return LexborHTMLParser(GROWING[name](count), options=NO_EVENTS)
+
+    assert growth(lambda one: markdown(one, URL), tree(1_500), tree(15_000)) <= LINEAR_MAX
+
+
+def test_the_queries_of_links_are_in_the_charset_of_the_page() -> None:
+    tree = LexborHTMLParser("<a href='?q=ж'>x</a><img src='/i?ж' alt=y>", options=NO_EVENTS)
+    assert markdown(tree, URL, "cp1251") == "[x](http://x.test/a/b.html?q=%E6)![y](http://x.test/i?%E6)\n"
+    assert markdown(tree, URL) == "[x](http://x.test/a/b.html?q=%D0%B6)![y](http://x.test/i?%D0%B6)\n"
 
 
 def test_a_page_with_too_many_elements_is_refused() -> None:
