@@ -141,6 +141,7 @@ class Page:
         """Free the tree, which takes ten times the memory of the body, even if the page is kept."""
         self._tree = None
         self.__dict__.pop("html", None)
+        self.__dict__.pop("_main", None)
         self.__dict__.pop("_xpath_tree", None)
 
     @cached_property
@@ -176,8 +177,10 @@ class Page:
         Needs resiliparse (the extra `text`). Raises RuntimeError as `html` does, and ValueError for a page whose main
         text would take too long to be found.
         """
-        if not self._is_html:
-            return self.text
+        return self._main if self._is_html else self.text
+
+    @cached_property
+    def _main(self) -> str:
         from crawler.content.main_text import main_text
 
         return main_text(self.body, self.charset, self.html)
