@@ -14,7 +14,7 @@ import msgspec
 from crawler.engine.client import Engine
 from crawler.frontier.arguments import PurgeArgs, PurgeItem
 from crawler.frontier.codec import PendingUrl, as_queued, listed, pack, pairs_of, parts_of, read_stamp
-from crawler.frontier.deferred import BLOCKED, PAUSED, ChangeKind, DeferredRow, DeferredUrls, QueueChange
+from crawler.frontier.deferred import BLOCKED, PAUSED, RIGHTS, ChangeKind, DeferredRow, DeferredUrls, QueueChange
 from crawler.frontier.keys import Keys
 from crawler.frontier.owner import Frontier
 from crawler.frontier.pending import DELIVERED, SCHEDULED, Found, PendingUrls
@@ -263,7 +263,8 @@ class OperatorCommands:
     async def release(self, domain: str = "", reason: str = "", urls_max: int = 0) -> int:
         """Release at most `urls_max` (0: all) deferred URLs, of one domain and reason or of all; how many.
 
-        Queues that a budget stopped are started. Blocked and paused ones stay so.
+        Queues that a budget stopped are started. Blocked and paused ones stay so. A release because of rights holds for
+        what comes later, too, also where nothing is deferred: runs of jobs defer nothing.
         """
         partitions = [self.partition_of(domain)] if domain else range(self._partitions)
         left = urls_max or sys.maxsize
@@ -274,6 +275,9 @@ class OperatorCommands:
             for one in sorted(deferred, key=lambda one: stops.get(one.queue) != one.reason):
                 if reason in ("", one.reason, one.kind) and domain in ("", self._domain_of(one.queue)) and left > 0:
                     left -= await self._release(one, stops.get(one.queue, ""), left)
+        if domain and reason == RIGHTS:
+            freed = [QueueChange(queue, ChangeKind.RELEASE, RIGHTS) for queue in await self.queues_of(domain)]
+            await self.deferred_urls.change_queues(self.partition_of(domain), freed)
         return (urls_max or sys.maxsize) - left
 
     async def _release(self, one: DeferredRow, stop: str, n: int) -> int:

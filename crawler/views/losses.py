@@ -97,6 +97,8 @@ _GIVEN_UP: Mapping[str, str] = {
 }
 _SKIPPED: Mapping[str, str] = {
     RefusalReason.ROBOTS: "robots.txt forbids it; 'crawler explain URL' shows the line",
+    RIGHTS: "robots.txt says no to rights.purpose, in runs of jobs; 'crawler explain URL' shows the line, 'crawler "
+    "release DOMAIN --reason rights' lets later runs fetch them all the same",
     RefusalReason.REDIRECTS: "a chain of redirects was too long; with a larger scope.redirects_max, start a new crawl",
     SEED_LED_AWAY: "the seed redirects out of the scope: of where it leads, only the page is kept; 'crawler seed' of "
     "that URL crawls its site",

@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 from crawler.crawl.opening import OpenCrawl
 from crawler.errors import UsageError
 from crawler.expressions import Expressions
+from crawler.frontier.deferred import RIGHTS
 from crawler.frontier.operator import EVERYWHERE, OverrideKind
 from crawler.frontier.operator_log import Actor
 from crawler.rules.pace import delay_ms as delay_by
@@ -183,7 +184,8 @@ async def release(crawl: OpenCrawl, domain: str, *, reason: str = "", urls_max: 
     asked = [f"reason {reason}"] * bool(reason) + [f"at most {_urls(urls_max)}"] * bool(urls_max)
     await crawl.operator_log.add(actor, "release", domain, ", ".join(asked))
     n = await crawl.operator.release(domain, reason, urls_max)
-    text = f"{_urls(n)} released{await alone_text(crawl) if n else ''}"
+    later = "; those that come later, also in runs of jobs, are fetched" if domain and reason == RIGHTS else ""
+    text = f"{_urls(n)} released{later}{await alone_text(crawl) if n else ''}"
     return CommandResult(domain=domain or None, text=text, urls=n, is_changed=n > 0, released=n)
 
 

@@ -1,10 +1,12 @@
 """Rights in a crawl: recorded with each page, and skipped by robots.txt or by the page's own words, without a byte."""
 
+import contextlib
 import gzip
 import textwrap
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -12,9 +14,11 @@ import pytest
 from crawler.archive.folder import open_existing
 from crawler.archive.items import ItemReader
 from crawler.archive.warc_reader import read_content
+from crawler.crawl.build import open_instance
 from crawler.crawl.opening import open_crawl
 from crawler.frontier.operator_log import Actor, Via
 from crawler.handlers.load_app import load_app
+from crawler.jobs import runs
 from crawler.model import CommitEntry
 from crawler.outputs.records import Pages
 from crawler.rules.rights import short_text
@@ -26,8 +30,9 @@ from crawler.views.operator import release
 from crawler.views.pruning import Wanted, prune
 from crawler.views.reasons import explanation, record_of
 from crawler.views.rehandling import rehandle
-from tests.crawl.harness import Crawled, crawl, lab_names
+from tests.crawl.harness import Crawled, crawl, entries_of, lab_names
 from tests.crawl.rebuild_lab import Lab, audit, rebuild
+from tests.crawl.runs_lab import ONE, TWO, start, waiting_for_urls
 from tests.support.engine import Engine
 from tests.support.serving import serve_resources
 from tests.support.web import Resource
@@ -207,9 +212,9 @@ async def test_a_page_that_says_no_is_committed_with_its_links_and_without_its_c
     assert "robots.txt line 4: content-usage: train-ai=n" in explanation(facts)
     assert "--reason rights" in explanation(facts)
     assert "without its body, because of its rights" in explanation(withheld_facts)
-    pages = Pages(folder, text="visible", links=True)
-    (record,) = pages.records_of(found["/header"])
-    assert (record["withheld"], record["text"], record["title"]) == (True, "", "")
+    with contextlib.closing(Pages(folder, columns=("text", "links"))) as pages:
+        (record,) = pages.records_of(found["/header"])
+    assert (record["withheld"], record["text"], record["title"]) == (True, None, "")
     assert record["links"] == [f"{lab.site.url(HOST)}behind-header"]
     assert await audit(settings) == 0
 
@@ -226,6 +231,24 @@ async def test_what_robots_txt_refused_is_fetched_once_it_is_released(lab: Lab) 
     assert found["/closed/x"].rights.ai_train == "n", "and what was said is recorded all the same"
     assert [r.target for r in lab.site.requests()].count("/closed/x") == 1
     assert await audit(settings) == 0
+
+
+async def test_a_release_holds_for_runs_of_jobs_which_defer_nothing(lab: Lab) -> None:
+    settings = settings_of(lab, **SKIP)
+    await crawl(settings, [lab.site.url(QUIET)])
+    closed = canonicalize(f"{lab.site.url(HOST)}closed/x")
+    async with open_crawl(settings, create=False) as opened:
+        for number, run in enumerate((ONE, TWO)):
+            if number:
+                told = await release(opened, "said.test", reason="rights", actor=ME)
+                assert told.text.startswith("0 URLs released; those that come later, also in runs of jobs, are fetched")
+            await start(opened, run, [closed])
+            with patch.object(runs, "LOOK_S", (600.0, 600.0)), waiting_for_urls(opened):
+                async with open_instance(await opened.reloaded(), node="n", until_finished=True) as instance:
+                    await instance.run()
+            assert [r.target for r in lab.site.requests()].count("/closed/x") == number
+        assert (await opened.stats.totals()).refused == {"rights": 1}
+        assert [e.run for e in entries_of(Path(settings.archive.dir)) if e.url == closed] == [TWO]
 
 
 @pytest.mark.slow(ci=True)

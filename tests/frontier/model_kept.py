@@ -5,6 +5,7 @@ from collections.abc import Collection
 
 from msgspec.structs import replace
 
+from crawler.frontier.deferred import RIGHTS
 from crawler.model import Candidate
 from crawler.rules.urls import host_of
 from tests.frontier.model_stops import StopsModel
@@ -148,7 +149,7 @@ class KeptUrls(StopsModel):
         for fingerprint in fingerprints:
             self.urls[fingerprint].user = ""
             self._wait(self.urls[fingerprint])
-        if fingerprints and reason.startswith(("trap:", "rights")):
+        if reason == RIGHTS or (fingerprints and reason.startswith("trap:")):
             self.counts[name][f"free:{reason}"] = 1
         self.totals.update(added=len(fingerprints), released=len(fingerprints))
         return len(fingerprints)
