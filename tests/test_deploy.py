@@ -307,6 +307,8 @@ def environments() -> dict[str, dict[str, str]]:
 
 def test_each_variable_names_a_setting_that_exists() -> None:
     counted = 0
+    text = (DEPLOY / "compose.env.example").read_text()
+    example = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     for place, variables in environments().items():
         ours = {
             name: value for name, value in variables.items() if name.startswith("CRAWLER_") and name != "CRAWLER_CONFIG"
@@ -314,7 +316,7 @@ def test_each_variable_names_a_setting_that_exists() -> None:
         counted += len(ours)
         unknown = [name for name in ours if name.split("_")[1].lower() not in Settings.__struct_fields__]
         assert unknown == [], place
-        load(environment=ours)
+        load(environment={name: re.sub(r"\$\{(\w+)[^}]*\}", lambda one: example[one[1]], ours[name]) for name in ours})
     assert counted > 15
     with pytest.raises(UsageError):
         load(environment={"CRAWLER_ARCHIVE_FOLDER": "/crawl"})

@@ -222,6 +222,7 @@ ELSEWHERE = (
     "cli/init.py",
     "outputs/files.py",
     "outputs/forgetting.py",
+    "outputs/markdown_files.py",
     "engine/embedded.py",
     "testing/",
     "views/identity.py",  # its files are outside of any crawl folder

@@ -93,7 +93,7 @@ class ForgetLab:
 
     def crawl(self, *seeds: str, **options: Any) -> int:
         """From a page of each domain to the end; how many pages the folder has then."""
-        app = self.home / "shop.py"
+        app = self.home / "forgotten_shop.py"
         app.write_text(textwrap.dedent(APP))
 
         async def by_names() -> int:

@@ -5,6 +5,7 @@ from typing import Any
 
 from redis.crc import key_slot
 
+from crawler.frontier.arguments import ForgetQueueArgs
 from crawler.frontier.bulk import BulkLookup
 from crawler.frontier.codec import DeadLetter, pending_url
 from crawler.frontier.dead_letters import DeadLetters
@@ -101,6 +102,7 @@ async def run_all_scripts(door: Door) -> set[str]:
     assert await door.frontier.robots(0, "o") == b"r"
     await DeferredUrls(door.frontier, 1).change_queues(0, [QueueChange("h1.test", ChangeKind.STOP, "blocked")])
     await Purge(door.frontier, DeferredUrls(door.frontier, 1)).purge(0, "h1.test")
+    await door.engine.run("forget_queue", (door.keys.meta(0),), *ForgetQueueArgs("h1.test"))
     await door.engine.run("locate", (door.keys.meta(0),), 0, "1", 1, "q")
     await BulkLookup(door.engine, door.keys, 1).of({0: [one.fingerprint]})
     await Stats(door.engine, door.keys, 1).domains_by_name("", 1)
