@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from crawler.cli.crawl_options import KEYS
 from crawler.cli.options import settings_of
 from crawler.cli.run_async import run_async
-from crawler.crawl.terms import permitted
+from crawler.crawl.terms import permitted, stored_here
 from crawler.crawl.url_input import url_of
 from crawler.engine.client import Engine
 from crawler.engine.embedded import EmbeddedEngine
@@ -38,7 +38,8 @@ from crawler.views.identity_checks import EXAMPLE_URL, check_identity
 def run_doctor(arguments: argparse.Namespace) -> int:
     """Print all checks; raises DoctorError when one failed."""
     url = url_of(arguments.url) if arguments.url else EXAMPLE_URL
-    checks = run_async(_checks(permitted(settings_of(arguments, KEYS, in_folder=True)), url))
+    settings = stored_here(permitted(settings_of(arguments, KEYS, in_folder=True)))
+    checks = run_async(_checks(settings, url))
     if arguments.json:
         out_json([asdict(check) for check in checks])
     else:

@@ -26,7 +26,7 @@ from crawler.errors import UsageError
 from crawler.frontier.lookup import Progress
 from crawler.frontier.record import Needs
 from crawler.settings import Settings
-from crawler.settings.kept import Kept, class_of, given_of, kept_of, shown
+from crawler.settings.kept import Kept, class_of, given_of, kept_of, shown, with_stored
 from crawler.settings.relations import complaints
 from crawler.terminal.words import program
 
@@ -72,6 +72,16 @@ def with_key_file(settings: Settings, noted: Permissions | None = None) -> Setti
     if noted is None or not noted.key_file:
         return settings
     return replace(settings, identity=replace(settings.identity, key_file=noted.key_file))
+
+
+def stored_here(settings: Settings) -> Settings:
+    """The settings with what is stored with the crawl of this folder, without asking its engine. Raises ConflictError,
+    ArchiveError.
+    """
+    if not is_crawl_folder(settings.archive.dir):
+        return settings
+    bound = bound_to(open_existing(settings.archive.dir))
+    return with_stored(settings, (bound.record or {}).get("settings", {})) if bound else settings
 
 
 def _noted(settings: Settings) -> Permissions | None:

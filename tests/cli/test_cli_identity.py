@@ -190,6 +190,17 @@ def test_a_contact_is_sent_where_it_belongs(programs: Nursery, contact: str, tmp
     assert f"(+{contact})" in request["lines"][2]
 
 
+def test_the_doctor_shows_what_the_crawl_of_the_folder_sends(programs: Nursery, tmp_path: Path) -> None:
+    with serve_resources({(HOST, "/"): PAGE}) as site:
+        more = ("--contact", "bot@a.test", "--set", "robots.agent=ours")
+        assert in_process(programs, "crawl", site.url(HOST), *QUICK, *more, cwd=tmp_path).code == 0
+    for words, contact in (((), "bot@a.test"), (("--contact", "bot@b.test"), "bot@b.test")):
+        ran = in_process(programs, "doctor", *words, "--json", cwd=tmp_path)
+        (request,) = [check for check in json.loads(ran.out) if check["name"] == "request"]
+        assert f"From: {contact}" in request["lines"]
+        assert request["found"].startswith("obeys the rules for ours ")
+
+
 def test_a_crawl_that_has_another_contact_keeps_it(
     programs: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
