@@ -21,6 +21,7 @@ BENCHES = {  # name: its module here, and what it measures
     "scaling": ("scaling", "what a second process brings; what a page costs by size of the queue"),
     "soak": ("soak", "whether memory stays flat in a long crawl"),
     "start": ("start", "how long commands take to start"),
+    "text": ("text", "CPU of main text, Markdown, language and fingerprint; how good main texts are"),
     "waiting": ("waiting", "what a crawl costs that waits: CPU, wake-ups, commands of the engine"),
     "work": ("work", "what a page costs, counted instead of timed, compared with the recorded values"),
 }
