@@ -7,7 +7,7 @@ characters is escaped where it would be read as such.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -268,6 +268,19 @@ def _plain(parts: "list[str | _Element]") -> str:
     return "".join(found)
 
 
+def _says_something(parts: "Sequence[str | _Element]") -> bool:
+    """As soon as one is found: blocks in blocks ask for the same texts."""
+    left = list(reversed(parts))
+    while left:
+        part = left.pop()
+        if isinstance(part, str):
+            if _WORDS.search(part):
+                return True
+        else:
+            left += reversed(part.parts)
+    return False
+
+
 class _Main:
     """Which blocks are in the main text: those most of whose words are there, three at a time."""
 
@@ -302,7 +315,7 @@ class _Main:
         for run in _runs(element.parts):
             one = run[0]
             if _is_block(one) and isinstance(one, _Element):
-                has_words = bool(_WORDS.search(_plain(one.parts)))
+                has_words = _says_something(one.parts)
                 is_kept = self.prune(one)
             else:
                 text = _plain(run)
