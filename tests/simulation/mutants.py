@@ -242,7 +242,7 @@ def job_unchecked() -> contextlib.AbstractContextManager[None]:
 
 def job_unfenced() -> contextlib.AbstractContextManager[None]:
     """Who has lost a partition still decides its jobs."""
-    return _scripts_without("if not fence(ARGV) then return {'FENCED'} end\nelseif", "elseif")
+    return _scripts_without("  if not fence(ARGV) then return {'FENCED'} end\nelse\n", "else\n")
 
 
 def run_of_one_pass() -> contextlib.AbstractContextManager[None]:

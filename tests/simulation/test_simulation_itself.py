@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.simulation.mutants import first_caught
+from tests.simulation.mutants import MUTANTS, first_caught
 from tests.simulation.report import failure
 from tests.simulation.run import simulate
 from tests.simulation.web import Kind, Url, Web
@@ -31,6 +31,13 @@ def test_a_seed_gives_the_same_run_in_another_process(real: RealEngine) -> None:
     environment = os.environ | {"PYTHONHASHSEED": "77"}
     shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60).stdout
     assert f"trace {simulate(WEIRD, real).digest[:16]}" in shown
+
+
+@pytest.mark.parametrize("rule", sorted(MUTANTS))
+def test_each_rule_can_still_be_left_out(rule: str) -> None:
+    """A mutant of a script that has changed fails."""
+    with MUTANTS[rule].change():
+        pass
 
 
 @pytest.mark.slow
