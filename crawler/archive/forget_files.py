@@ -3,7 +3,7 @@
 Nothing is trusted to be named: each WARC file is read, and each record tells its own URL, also one that was never
 committed. A frame of items tells none: what goes is what lines of the domain name, and what no line names.
 
-A file of which something goes is written anew next to it, under the name of its next generation (archive/repair.py);
+A file of which something goes is rewritten next to it, under the name of its next generation (archive/repair.py);
 then the lines of all folders get the new places, and the old file goes last. Who is killed in between leaves both
 files, and lines that name the one or the other: `settle` puts the new one in place, by the bytes of its members,
 before anything is judged again. Until all is done, the domain's own lines stay as they are: `drop_lines` comes last.
@@ -176,7 +176,7 @@ class ForgetFiles:
     # --- records and items ---
 
     def change_files(self, *, dry_run: bool) -> None:
-        """Write each file anew of which something goes, and give all lines the new places."""
+        """Rewrite each file of which something goes, and give all lines the new places."""
         batch: dict[tuple[str, str], _New] = {}
         old, size = list[Path](), 0
         for folder in self._folders:

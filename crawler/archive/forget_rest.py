@@ -1,6 +1,6 @@
 """Takes what names a domain out of the other files of a crawl folder: journals, history, logs, files of dead sessions.
 
-Each file is written anew in its place, atomically, so whoever is killed finds the rest. A line of a log goes if it
+Each file is rewritten in its place, atomically, so whoever is killed finds the rest. A line of a log goes if it
 names the domain or a host of it, whatever it tells.
 """
 

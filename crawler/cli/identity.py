@@ -7,9 +7,9 @@ from crawler.cli.options import settings_of
 from crawler.crawl.terms import permitted
 from crawler.errors import UsageError
 from crawler.terminal.output import out, say, show
+from crawler.terminal.words import moment
 from crawler.views.identity import (
     as_text,
-    day,
     files_of,
     identity_view,
     make_key_file,
@@ -34,9 +34,9 @@ def run_identity(arguments: argparse.Namespace) -> int:
         say(f"  crawler identity show {path} --set identity.agent=https://HOST --to FOLDER")
     elif arguments.act == "renew":
         old, new = renew_key_file(path, now_s, after_s=arguments.after)
-        out(f"{path} has the new key {new.kid}, which signs from {day(new.nbf)}")
-        out(f"the old key {old.kid} stays in the directory until {day(old.exp)}")
-        say(f"Publish the directory again now, and copy {path} to each machine that crawls before {day(new.nbf)}.")
+        out(f"{path} has the new key {new.kid}, which signs from {moment(new.nbf)}")
+        out(f"the old key {old.kid} stays in the directory until {moment(old.exp)}")
+        say(f"Publish the directory again now, and copy {path} to each machine that crawls before {moment(new.nbf)}.")
     else:
         view = identity_view(settings, path, now_s)
         if arguments.to:

@@ -201,7 +201,7 @@ class PostgresSink:
             )
 
     def compact(self) -> None:
-        """The table is written anew, without removed rows; the server's log and its backups still have them."""
+        """The table is rewritten, without removed rows; the server's log and its backups still have them."""
         with self._errors():
             self._connection.commit()
             self._connection.autocommit = True

@@ -361,7 +361,7 @@ class ForgetEngine:
         return sorted(found)
 
     async def rewrite_file(self, folder: Path) -> None:
-        """Have the embedded engine write its append-only file anew, without what was deleted. Raises EngineDown."""
+        """Have the embedded engine rewrite its append-only file without what was deleted. Raises EngineDown."""
         deadline = time.monotonic() + REWRITE_S
         with contextlib.suppress(EngineError):  # one that goes on already: the next one is waited for, too
             await self._is_rewritten(deadline)
@@ -376,12 +376,12 @@ class ForgetEngine:
             if not int(info.get("aof_rewrite_in_progress", 0)) and not int(info.get("aof_rewrite_scheduled", 0)):
                 if info.get("aof_last_bgrewrite_status", "ok") != "ok":
                     raise EngineDown(
-                        "the engine could not write its append-only file anew (is the disk full?): make room, and "
+                        "the engine could not rewrite its append-only file (is the disk full?): make room, and "
                         "give the same command again"
                     )
                 return
             await asyncio.sleep(REWRITE_LOOK_S)
-        raise EngineDown("the engine still writes its append-only file anew: give the same command again later")
+        raise EngineDown("the engine still rewrites its append-only file: give the same command again later")
 
     # --- calls ---
 

@@ -1,6 +1,6 @@
 """The forms of what says who we are: fetch.contact, a web page or a mail address, and identity.agent, an origin.
 
-A contact stands in the User-Agent, and a mail address in the From header, too.
+A contact is in the User-Agent, and a mail address in the From header, too.
 
 Inside of "(+...)", a parenthesis or a backslash would end the comment or change it (RFC 9110 5.6.5).
 """

@@ -345,7 +345,7 @@ class _Forget:
             text += EXTERNAL
         else:
             await engine.rewrite_file(crawl.folder.engine)
-            text += "; its file is written anew"
+            text += "; its file is rewritten"
         self._places.append(Place(place="engine", state=DONE, text=text))
         self._places += [Place(place="engine", state=IMPOSSIBLE, text=why) for why in dict.fromkeys(engine.left)]
         _step("ended")

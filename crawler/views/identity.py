@@ -9,7 +9,6 @@ import os
 import secrets
 from base64 import b64encode
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from crawler.rules.signatures import (
     parameters_of,
 )
 from crawler.settings import Settings
+from crawler.terminal.words import moment
 from crawler.version import program_version
 from crawler.web.fetcher import sender_of, user_agent
 from crawler.web.signing import EARLY_S
@@ -112,7 +112,7 @@ def renew_key_file(path: str, now_s: float, *, after_s: float) -> tuple[SigningK
     check_key_place(path)
     if keys.next_at(now_s) != float("inf"):
         waiting = keys.keys[-1]
-        raise UsageError(f"the key {waiting.kid} already waits: it signs from {day(waiting.nbf)}")
+        raise UsageError(f"the key {waiting.kid} already waits: it signs from {moment(waiting.nbf)}")
     begins = int(now_s + after_s)
     old, new = keys.current(now_s), new_key(nbf=begins)
     retired = replace(old, exp=begins + OVERLAP_S)
@@ -171,18 +171,13 @@ def _directory(agent: str, keys: Sequence[SigningKey], now_s: int) -> DirectoryV
     return DirectoryView(url=url, body=body.decode(), headers=tuple(headers), expires_at=expires if agent else 0)
 
 
-def day(at_s: float) -> str:
-    """A date and time for people, UTC."""
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
-
-
 def as_text(view: IdentityView) -> str:
     """For people."""
     lines = [f"key file         {view.key_file}"]
     for key in view.keys:
         is_next = not key.is_current and not key.retired_at
-        state = "signs" if key.is_current else f"signs from {day(key.signs_from)}" if is_next else "does not sign"
-        until = f", in the directory until {day(key.retired_at)}" if key.retired_at else ""
+        state = "signs" if key.is_current else f"signs from {moment(key.signs_from)}" if is_next else "does not sign"
+        until = f", in the directory until {moment(key.retired_at)}" if key.retired_at else ""
         lines.append(f"key              {key.keyid}: {state}{until}")
     lines += [
         f"User-Agent       {view.user_agent}",
@@ -193,7 +188,7 @@ def as_text(view: IdentityView) -> str:
     directory = view.directory
     where = directory.url or f"https://HOST{DIRECTORY_PATH}"
     lines += ["", f"The directory, for {where}:", "", directory.body.rstrip("\n"), ""]
-    until = f"; the signatures are valid until {day(directory.expires_at)}" if directory.expires_at else ""
+    until = f"; the signatures are valid until {moment(directory.expires_at)}" if directory.expires_at else ""
     lines += [f"Serve it with these header lines{until}:", ""]
     lines += [f"{name}: {value}" for name, value in directory.headers]
     return "\n".join(lines)
@@ -202,7 +197,7 @@ def as_text(view: IdentityView) -> str:
 def files_of(view: IdentityView, *, purpose: str) -> dict[str, str]:
     """What is published, by file name: the directory, its header lines as nginx has them, and a page on the bot."""
     name = DIRECTORY_PATH.rpartition("/")[2]
-    until = f"# signatures valid until {day(view.directory.expires_at)}\n" if view.directory.expires_at else ""
+    until = f"# signatures valid until {moment(view.directory.expires_at)}\n" if view.directory.expires_at else ""
     lines = ["types { }", f'default_type "{DIRECTORY_TYPE}";']
     lines += [f"add_header {key} '{value}' always;" for key, value in view.directory.headers if key != "Content-Type"]
     return {

@@ -189,7 +189,7 @@ class Signer:
         self._keys = keys
 
     def _sign(self, authority: str, wish: Wish, now_s: float, nonce: str) -> Signed:
-        """A signature. `nonce` is as it stands in a field, with its quotes."""
+        """A signature. `nonce` is as a field has it, with its quotes."""
         created, key = int(now_s) - EARLY_S, self._keys.current(now_s)
         if self._private is None or self._private[0] != key.kid:
             self._private = key.kid, private_key(key)

@@ -84,7 +84,7 @@ def test_copies_that_were_set_aside_are_found(tmp_path: Path) -> None:
     assert [one.name for one in old_copies(output, named_in(crawl))] == ["pages.jsonl.changed-1"]
 
 
-def test_rows_of_a_database_go_and_the_table_is_written_anew(tmp_path: Path, postgres: PostgresServer) -> None:
+def test_rows_of_a_database_go_and_the_table_is_rewritten(tmp_path: Path, postgres: PostgresServer) -> None:
     database = postgres.new_database()
     url, crawl = postgres.url(database), Crawl(tmp_path)
     crawl.add(9)
