@@ -23,7 +23,7 @@ from crawler.archive import index, items, warc_writer
 from crawler.archive.folder import CrawlFolder, archive_error, open_private, replace_durably, sync_directory
 from crawler.archive.index_writer import change_lines
 from crawler.archive.prune_index import ITEMS, WARC
-from crawler.archive.repair import IndexLine, next_generation, walk_lines, whole_member
+from crawler.archive.repair import IndexLine, chunks_of, next_generation, walk_lines, whole_member
 from crawler.archive.scratch import open_scratch
 from crawler.archive.warc_reader import members
 from crawler.errors import ArchiveError, ConflictError
@@ -37,7 +37,6 @@ BATCH_BYTES = 1_000_000_000  # of new files, before the old ones go
 READERS_TIMEOUT_S = 60.0
 SPARE_BYTES = 32 << 20
 HEAD_BYTES = 64 << 10  # of a record: its own fields
-_CHUNK_BYTES = 1 << 20
 _SUFFIXES = {WARC: warc_writer.SUFFIX, ITEMS: items.SUFFIX}
 _TABLES = """
 CREATE TABLE places (
@@ -285,7 +284,7 @@ class ForgetFiles:
             at += end - start
         try:
             with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                replace_durably(new, folder.tmp / name, _chunks(data, kept))
+                replace_durably(new, folder.tmp / name, chunks_of(data, kept))
         except OSError as error:
             raise archive_error("write", new, error) from None
         return _New(name, moved)
@@ -375,12 +374,6 @@ def _size(kept: Iterable[tuple[int, int]]) -> int:
 
 def _kind_of(place: WarcLocation | ItemsLocation) -> str:
     return ITEMS if isinstance(place, ItemsLocation) else WARC
-
-
-def _chunks(data: mmap.mmap, parts: Iterable[tuple[int, int]]) -> Iterator[bytes]:
-    for start, end in parts:
-        for at in range(start, end, _CHUNK_BYTES):
-            yield data[at : min(at + _CHUNK_BYTES, end)]
 
 
 def _frames(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -6,7 +6,7 @@ And takes damage out of WARC files, for a rebuild that has every page that it hi
 import contextlib
 import mmap
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -351,9 +351,9 @@ def take_damage_out(folder: CrawlFolder, name: str, indexes: Sequence[CrawlFolde
         size = path.stat().st_size
         whole = [(a, b) for (_, a), (b, _) in zip([(0, 0), *parts], [*parts, (size, size)], strict=True) if a < b]
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            replace_durably(kept, folder.tmp / kept.name, _chunks(data, parts))
+            replace_durably(kept, folder.tmp / kept.name, chunks_of(data, parts))
             if whole:
-                replace_durably(folder.warc / new_name, folder.tmp / new_name, _chunks(data, whole))
+                replace_durably(folder.warc / new_name, folder.tmp / new_name, chunks_of(data, whole))
         moved = {offset: offset - sum(b - a for a, b in parts if b <= offset) for offset in offsets}
         for one in indexes:
             index_writer.change_lines(one, partial(_moved, name=name, new_name=new_name, moved=moved))
@@ -384,7 +384,8 @@ def _moved(entry: CommitEntry, *, name: str, new_name: str, moved: Mapping[int, 
     return entry
 
 
-def _chunks(data: mmap.mmap, parts: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+def chunks_of(data: mmap.mmap, parts: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+    """These parts of a file, [start, end), a bounded piece at a time."""
     for start, end in parts:
         for at in range(start, end, _CHUNK_BYTES):
             yield data[at : min(at + _CHUNK_BYTES, end)]
