@@ -57,6 +57,16 @@ def without_checksum(line: bytes) -> bytes:
     return line[:-_LENGTH].removesuffix(b",") + b"}"
 
 
+def whole_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines of a file up to the first one without its end: what its writer adds meanwhile, behind which a file
+    goes on, is the rest of that one.
+    """
+    for line in lines:
+        if not line.endswith(b"\n"):
+            return
+        yield line
+
+
 class _Number(msgspec.Struct):
     number: int
 
@@ -89,13 +99,12 @@ class LineReader(Generic[Record]):
         for a line of a newer release.
         """
         offset = 0
-        for number, line in enumerate(lines, 1):
-            if line.endswith(b"\n"):
-                record = self._record(line[:-1])
-                if record is None:
-                    self.damaged.append(DamagedLine(number, offset, line))
-                else:
-                    yield record
+        for number, line in enumerate(whole_lines(lines), 1):
+            record = self._record(line[:-1])
+            if record is None:
+                self.damaged.append(DamagedLine(number, offset, line))
+            else:
+                yield record
             offset += len(line)
 
     def _record(self, line: bytes) -> Record | None:

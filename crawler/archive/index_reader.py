@@ -23,7 +23,7 @@ import msgspec
 
 from crawler.archive import index, index_writer
 from crawler.archive.appender import OPEN_SUFFIX
-from crawler.archive.checked_lines import DamagedLine, is_right
+from crawler.archive.checked_lines import DamagedLine, is_right, whole_lines
 from crawler.archive.folder import CrawlFolder, archive_error
 from crawler.archive.index import surt, to_entry
 from crawler.archive.scratch import scratch_file
@@ -356,7 +356,8 @@ def _chunks_of(folder: CrawlFolder, name: str, place: Place, *, is_sealed: bool)
     try:
         with path.open("rb") as file:
             file.seek(offset)
-            while lines := [line for line in islice(file, CHUNK_LINES) if line.endswith(b"\n")]:
+            whole = whole_lines(file)
+            while lines := list(islice(whole, CHUNK_LINES)):
                 offset += sum(map(len, lines))
                 lines = list(filter(check.is_entry, lines))
                 found = [entry for entry in map(to_entry, lines) if entry is not None]

@@ -199,6 +199,7 @@ def _walk_segment(folder: CrawlFolder, final: str) -> Iterator[IndexLine | Flaw]
                         yield IndexLine(segment=final, entry=entry, length=len(line), has_checksum=checked)
                     elif is_open and not line.endswith(b"\n"):
                         yield Flaw(file=shown, reason="a torn last line", is_tail=True)
+                        break  # what its writer adds meanwhile is the rest of it
                     else:
                         yield Flaw(file=shown, reason=str(DamagedLine(number, offset, line)))
                 offset += len(line)

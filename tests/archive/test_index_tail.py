@@ -1,15 +1,19 @@
+import io
 import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from archive_samples import entry, folder_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crawler.archive.checked_lines import LineReader, number_line
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.index_reader import Place, new_chunks
 from crawler.archive.index_writer import IndexWriter
+from crawler.archive.repair import Flaw, IndexLine, walk_lines
 
 
 class Reader:
@@ -46,6 +50,73 @@ def test_lines_are_read_as_they_are_written_and_each_once(tmp_path: Path) -> Non
     assert reader.look() == 6  # sorted now: once more, and never again
     assert reader.look() == 0
     assert all(place.is_done for place in reader.places.values())
+
+
+class Number(msgspec.Struct):
+    number: int
+    crc: str = ""
+
+
+class Growing(io.RawIOBase):
+    """A file whose writer adds the rest after a reader has come to its end."""
+
+    def __init__(self, first: bytes, rest: bytes) -> None:
+        self._parts = [first, b"", rest, b""]
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        assert (offset, whence) in ((0, 0), (0, 1)), "it is read from its beginning"
+        return 0
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._parts.pop(0) if self._parts else b""
+        buffer[: len(part)] = part
+        return len(part)
+
+
+@pytest.fixture
+def torn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CrawlFolder:
+    """A folder with an open segment of two lines, the second of which is completed while it is read."""
+    folder = folder_in(tmp_path)
+    writer = IndexWriter(folder, "aa11")
+    writer.add(entry(0))
+    writer.add(entry(1))
+    writer.sync()
+    (path,) = folder.index.iterdir()
+    whole, real = path.read_bytes(), Path.open
+
+    def opened(self: Path, mode: str = "r", **more: Any) -> Any:
+        if self != path:
+            return real(self, mode, **more)
+        return io.BufferedReader(Growing(whole[:-40], whole[-40:]))
+
+    monkeypatch.setattr(Path, "open", opened)
+    return folder
+
+
+def test_a_line_that_is_completed_while_it_is_read_is_not_damage(torn: CrawlFolder) -> None:
+    (chunk,) = list(new_chunks(torn, {}))
+    assert ([one.fingerprint for one in chunk.entries], chunk.damaged) == ([entry(0).fingerprint], 0)
+
+
+def test_nor_is_it_for_an_audit_beside_the_writer(torn: CrawlFolder) -> None:
+    line, flaw = walk_lines(torn)
+    assert isinstance(line, IndexLine)
+    assert isinstance(flaw, Flaw)
+    assert flaw.is_tail
+
+
+def test_nor_in_a_journal_whose_lines_have_checksums() -> None:
+    lines = [number_line(1), number_line(2)]
+    reader = LineReader("a journal", Number)
+    file = io.BufferedReader(Growing(lines[0] + lines[1][:9], lines[1][9:]))
+    assert [one.number for one in reader.records(file)] == [1]
+    assert reader.damaged == []
 
 
 def test_a_torn_line_waits_for_its_end(tmp_path: Path) -> None:
