@@ -401,6 +401,8 @@ class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     warc_offset: str = msgspec.field(name="offset", default="")
     warc_file: str = msgspec.field(name="filename", default="")
     request: Request | None = None  # without its body; None: a plain GET
+    # Its body as a query, by which replay programs find the answer; of a POST or PUT. Named as they name it.
+    request_body: str = msgspec.field(name="requestBody", default="")
     body_bytes: int = msgspec.field(name="bytes", default=0)
     title: str = ""
     depth: int = 0

@@ -9,6 +9,7 @@ import msgspec
 
 from crawler.archive.checked_lines import is_right, with_checksum, without_checksum
 from crawler.archive.folder import digits14
+from crawler.archive.method_query import is_by_url, url_with_method
 from crawler.errors import ConflictError
 from crawler.model import NO_MEDIA_TYPE, SITEMAP, CommitEntry
 
@@ -16,7 +17,8 @@ from crawler.model import NO_MEDIA_TYPE, SITEMAP, CommitEntry
 #
 # A line is: SURT key, blank, 14-digit time, blank, JSON. The standard fields are strings, as other tools write them.
 # The SURT key is the URL with its host reversed, as Wayback machines look it up (com,example)/path); it follows the
-# rules of pywb and the Wayback tools, for canonical URLs. The last field is a checksum of all before it (see
+# rules of pywb and the Wayback tools, for canonical URLs. Of other requests than GET the method and the body are in the
+# key, too (see `method_query`). The last field is a checksum of all before it (see
 # `checked_lines`); lines of earlier releases have none.
 #
 # A closed segment of such lines ends with a footer, `~ 00000000000000 {"lines": ..., "sum": ..., "crc": ...}`: how many
@@ -29,8 +31,16 @@ _decode = msgspec.json.Decoder(CommitEntry).decode
 
 def to_line(entry: CommitEntry) -> bytes:
     """The entry as one line, with its line feed."""
-    line = b"%b %b %b" % (surt(entry.url).encode(), digits14(entry.fetched_at).encode(), _encode(entry))
+    line = b"%b %b %b" % (key_of(entry).encode(), digits14(entry.fetched_at).encode(), _encode(entry))
     return with_checksum(line) + b"\n"
+
+
+def key_of(entry: CommitEntry) -> str:
+    """The key of its line: of its URL, and of its request if that was more than a GET of it."""
+    request = entry.request
+    if request is None or is_by_url(request.method):
+        return surt(entry.url)
+    return surt(url_with_method(entry.url, request.method, entry.request_body))
 
 
 def to_entry(line: bytes) -> CommitEntry | None:

@@ -26,6 +26,7 @@ from crawler.archive.appender import OPEN_SUFFIX
 from crawler.archive.checked_lines import DamagedLine, is_right, whole_lines
 from crawler.archive.folder import CrawlFolder, archive_error
 from crawler.archive.index import surt, to_entry
+from crawler.archive.method_query import MARK
 from crawler.archive.scratch import scratch_file
 from crawler.model import SITEMAP, CommitEntry
 
@@ -196,16 +197,22 @@ def read_entries(folder: CrawlFolder) -> Iterator[CommitEntry]:
 
 
 def find_url(folder: CrawlFolder, url: str) -> list[CommitEntry]:
-    """The entries of one canonical URL, one per visit, oldest first. Binary search in the sorted segments."""
-    key = surt(url).encode() + b" "
+    """The entries of one canonical URL, one per visit, oldest first. Binary search in the sorted segments.
+
+    Answers to other requests than GET are among the lines of all queries of its path: their names are sorted.
+    """
+    key = surt(url).encode()
+    prefixes = {key + b" ": b"", key.partition(b"?")[0] + b"?": MARK}
     lines: list[bytes] = []
     for name in segment_names(folder):
         path = folder.index / name
         with contextlib.suppress(OSError):
-            if name.endswith(OPEN_SUFFIX):
-                lines += [line for line in index_writer.sorted_lines(path) if line.startswith(key)]
-            else:
-                lines += _lines_with(path, key)
+            written = index_writer.sorted_lines(path) if name.endswith(OPEN_SUFFIX) else None
+            for prefix, mark in prefixes.items():
+                if written is None:
+                    lines += _lines_with(path, prefix, holding=mark)
+                else:
+                    lines += [line for line in written if line.startswith(prefix) and mark in line]
     found: dict[tuple[str, int], CommitEntry] = {}
     for line in sorted(lines):
         entry = index.to_entry(line)

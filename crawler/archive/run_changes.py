@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from crawler.archive.folder import CrawlFolder
-from crawler.archive.index import surt
+from crawler.archive.index import key_of
 from crawler.model import CommitEntry
 from crawler.rules.job_runs import RunName, job_of, name_of
 
@@ -110,8 +110,8 @@ def _change(before: CommitEntry | None, after: CommitEntry | None) -> Change:
 
 
 def _by_url(entries: Iterable[CommitEntry]) -> Iterator[Iterable[CommitEntry]]:
-    """Groups of lines with one key: those of one URL are in one group."""
-    for _, group in groupby(entries, key=lambda entry: surt(entry.url)):
+    """Groups of lines with one key: those of one URL and request are in one group."""
+    for _, group in groupby(entries, key=key_of):
         yield group
 
 

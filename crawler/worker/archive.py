@@ -149,6 +149,7 @@ class ArchiveStage:
         """Index a commit and clear it from the engine's log with the next drain."""
         self._work.backlog.undrained[partition].append(entry)
         self._undrained_bytes += ENTRY_BYTES + len(entry.url) + len(entry.title) + len(entry.redirect_to)
+        self._undrained_bytes += len(entry.request_body)
         if entry.rights is not None:
             self._undrained_bytes += sum([len(one.value) for one in entry.rights.sources])
         if self._undrained_bytes >= DRAIN_BYTES:

@@ -29,6 +29,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 from msgspec.structs import replace
 
+from crawler.archive.method_query import body_query
 from crawler.engine.client import Call
 from crawler.errors import EngineDown, EngineError, InvariantError, may_be_of_content
 from crawler.frontier.codec import DeadLetter
@@ -60,6 +61,7 @@ from crawler.model import (
     Claim,
     CommitEntry,
     ParsedPage,
+    Request,
     Response,
 )
 from crawler.rules.conditional import head_digest
@@ -510,6 +512,7 @@ class Committer:
             run=claim.run,
             label=claim.label,
             request=claim.request and claim.request.without_body(),
+            request_body=_body_query(claim.request, response) if claim.request is not None else "",
             head_digest=head_digest(response.request_head) if claim.run and claim.request is None else "",
             original_mime=left_out.mime or NO_MEDIA_TYPE if left_out else original.mime if original else "",
             rights=outcome.rights,
@@ -577,6 +580,11 @@ class Committer:
         if self._work.held.is_open(claim.partition):
             wait_ms = max(0, next_fetch_ms - self._work.held.now_of(claim.partition))
             self._work.due.queue_due(claim.partition, monotonic_ms() + wait_ms, claim.queue)
+
+
+def _body_query(request: Request, response: Response) -> str:
+    """What the index line has of its body; that of a secret one is nowhere."""
+    return "" if request.is_secret else body_query(request.method, response.request_head, response.request_body)
 
 
 def _counts(outcome: Committable) -> dict[str, int]:
