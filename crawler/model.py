@@ -335,6 +335,18 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
 LINK_RULES = 1
 
 
+class Requisite(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a page or a style sheet loads: its canonical URL, and what for, one of REQUISITE_KINDS."""
+
+    url: str
+    kind: str
+
+
+REQUISITE_KINDS = (
+    "image", "style", "script", "font", "media", "icon", "manifest", "object", "frame", "other",
+)  # fmt: skip
+
+
 class ParsedPage(msgspec.Struct, frozen=True, kw_only=True):
     """The result of parsing one response. Links are canonical, distinct, in order of appearance.
 
@@ -355,6 +367,8 @@ class ParsedPage(msgspec.Struct, frozen=True, kw_only=True):
     is_scripted: bool = False  # it seems to be built by scripts, which nobody runs here
     said: tuple[Statement, ...] = ()  # by its markup, about its use
     said_cut: int = 0  # statements that are not among these, or not whole
+    requisites: tuple[Requisite, ...] = ()  # what it loads, if that was asked for
+    requisites_cut: int = 0  # references to such that were left out, at least
 
 
 class WarcLocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -16,11 +16,15 @@ _FALLBACK = "cp1252"  # as browsers do for Western pages without a declaration
 
 def detect_charset(body: bytes, content_type_header: str) -> str:
     """Name of the Python codec for `body`; always "utf-8" for UTF-8."""
+    return stated_charset(body, content_type_header) or declared(body) or _from_bytes(body)
+
+
+def stated_charset(body: bytes, content_type_header: str) -> str | None:
+    """The codec by a byte-order mark or the header, whatever kind of text it is; None where they state none."""
     for mark, codec in _BOMS:
         if body.startswith(mark):
             return codec
-    codec_name = CODECS.get(content_type_of(content_type_header).charset.lower())
-    return codec_name or declared(body) or _from_bytes(body)
+    return CODECS.get(content_type_of(content_type_header).charset.lower())
 
 
 def decode(body: bytes, charset: str) -> str:

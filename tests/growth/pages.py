@@ -3,7 +3,10 @@
 from collections.abc import Iterator
 
 from crawler.content.charset import with_query_in
+from crawler.content.css_urls import css_urls
 from crawler.content.parse_cost import cost_of
+from crawler.content.requisite_list import RequisiteList
+from crawler.content.requisites import candidates
 from crawler.content.sitemap import SitemapUrl, parse_sitemap
 from crawler.content.sniff import decode, detect_charset
 from crawler.media_type import is_html
@@ -20,13 +23,14 @@ from tests.growth.reading import (
     jsonld,
     page,
     page_markdown,
+    page_requisites,
     page_text,
     references,
     robots,
     url_rules,
 )
 from tests.growth.target import Target
-from tests.growth.tokens import CODECS, CODED, EMPTY_GZIP, FORM, HOST, HTML, ROBOTS, TEXT, URL, XML
+from tests.growth.tokens import CODECS, CODED, CSS, EMPTY_GZIP, FORM, HOST, HTML, LOADING, ROBOTS, TEXT, URL, XML
 
 
 def rows() -> Iterator[Target]:
@@ -108,6 +112,19 @@ def rows() -> Iterator[Target]:
         is_timed=False,  # it looks closer at long bodies; tests/content/test_content_cost.py counts what it reads
         around=((b"", b""), (b"<p ", b">"), (b"<p>", b"<b x='>' y>"), (b"<!--<a x='-->", b"'")),
         bytes_max=64 * KIB,
+    )
+    yield Target(name="page.requisites", function=page_requisites, tokens=(*HTML, *LOADING), bytes_max=4 * KIB)
+    yield Target(
+        name="page.css",
+        function=lambda data: css_urls(data, BASE, limit=100),
+        tokens=CSS,
+        around=((b"", b""), (b"p{a:", b"}"), (b"@import ", b""), (b"@font-face{src:", b"}"), (b"url(", b")")),
+    )
+    yield Target(
+        name="page.srcset",
+        function=lambda text: candidates(text, "image", RequisiteList(BASE, 100)),
+        reads_text=True,
+        tokens=(*TEXT, b"1x", b"(", b")", b"a 2x, ", b"data:a"),
     )
     yield Target(
         name="sitemap",

@@ -12,10 +12,11 @@ from crawler.archive.warc import request_record, response_record, safe_uri
 from crawler.archive.warc_reader import members
 from crawler.content.coding import inflate
 from crawler.content.forms import filled
-from crawler.content.html import NO_EVENTS, extract_text, markup_of, parse_page
+from crawler.content.html import NO_EVENTS, extract_text, markup_of, parse_page, shadow_roots
 from crawler.content.json_text import jsonld_of
 from crawler.content.markdown import markdown
 from crawler.content.parse_cost import Cost, cost_of
+from crawler.content.requisites import requisites_of
 from crawler.errors import InvalidUrl
 from crawler.handlers.page import Headers
 from crawler.model import Claim, CommitEntry, Response
@@ -143,6 +144,12 @@ def form(data: bytes) -> None:
     """What the only form of a page sends. Pages that are expensive to parse are not seen by who fills in a form."""
     if cost_of(data) is Cost.CHEAP:
         filled(LexborHTMLParser(data, options=NO_EVENTS), "form", {}, url=BASE, base=BASE, charset="utf-8")
+
+
+def page_requisites(data: bytes) -> None:
+    if cost_of(data) is Cost.CHEAP:
+        tree = LexborHTMLParser(data, options=NO_EVENTS)
+        requisites_of(tree, BASE, limit=100, shadow_roots=shadow_roots(tree), prolog=data.decode("utf-8", "replace"))
 
 
 def page_text(data: bytes) -> None:

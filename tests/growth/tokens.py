@@ -41,6 +41,16 @@ FORM = (
         b".",
     ),
 )
+CSS = (
+    *(b"url(", b")", b"'", b'"', b"a", b" ", b"\n", b"\\", b"\\67 ", b"\\69", b"\0", b";", b":", b"{", b"}", b"("),
+    *(b"/*", b"*/", b"/", b"*", b"@import ", b"@font-face{", b"@supports(", b"@charset", b"@", b"image-set(", b"\xe9"),
+)
+LOADING = (
+    *(b"<img src=", b"<img srcset='", b"a 1x,", b"<p style='a:", b"<style>", b"url(a)", b"</style>", b"<svg>"),
+    *(b"<link rel='preload ", b" as=image imagesrcset='", b"<?xml-stylesheet href=", b"?>", b" data-bg='url("),
+    *(b"<div><template shadowrootmode=open>", b"</template>", b"<video poster=", b"<object data=", b"<noscript>"),
+    *(b"<use href=", b" data-src="),
+)
 HTML = (
     b"<a href=x>",
     b"<a href='",
