@@ -23,6 +23,7 @@ DEPTH_MAX = 60
 INDENTED_MAX = 10  # lists and quotations within each other
 _SPAN_MAX = 10  # columns of one cell
 _URL_CHARS_MAX = 8192
+_URLS_CHARS_MAX = 16 << 20  # of all that are written: a base of 8 kB makes 8 kB of each short link
 _LANGUAGE_CHARS_MAX = 30
 _SHINGLE = 3  # words
 _KEPT_SHARE = 0.6  # of the shingles of a block that are in the main text
@@ -162,7 +163,7 @@ def markdown(
 
     `url`: of the page, canonical. `charset`: of its queries, "" for UTF-8. `main`: the page's main text; then only the
     blocks that are in it. Raises UnreadableTextError for a page with more elements and texts than
-    `nodes_max`.
+    `nodes_max`, or with links that are too long together.
     """
     root = _read(tree, nodes_max, _HIDDEN if main is None else f"{_HIDDEN},{_AROUND_MAIN}")
     if main is not None and not _Main(main).prune(root):
@@ -354,6 +355,7 @@ class _Writer:
         self._base, self._charset = base, charset
         self._joiner: Joiner | None = None
         self._urls: dict[str, str] = {}
+        self._chars_left = _URLS_CHARS_MAX
         self._indented = 0
 
     # --- blocks ---
@@ -560,6 +562,9 @@ class _Writer:
         known = self._urls.get(href)
         if known is None:
             known = self._urls[href] = self._absolute(href)
+        self._chars_left -= len(known)
+        if self._chars_left < 0:
+            raise UnreadableTextError(f"its links are longer than {_URLS_CHARS_MAX >> 20} MiB together")
         return known
 
     def _absolute(self, href: str) -> str:

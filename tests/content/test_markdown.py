@@ -172,5 +172,11 @@ def test_a_page_with_too_many_elements_is_refused() -> None:
         of("<p>x" * 200_000)
 
 
+@pytest.mark.parametrize("links", ["".join(f"<a href={n}>x</a>" for n in range(3_000)), "<a href=y>x</a>" * 3_000])
+def test_a_long_base_does_not_make_gigabytes_of_short_links(links: str) -> None:
+    with pytest.raises(UnreadableTextError, match="longer than 16 MiB"):
+        of(f"<base href='http://x.test/{'d' * 8_000}/'>{links}")
+
+
 def test_what_is_deeper_than_the_bound_belongs_to_what_is_around_it() -> None:
     assert of("<div>" * (3 * DEPTH_MAX) + "<p>one<p>two").split() == ["one", "two"]
