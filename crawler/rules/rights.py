@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from crawler.model import Rights, Statement
+from crawler.rules.urls import join
 
 PURPOSES = ("search", "ai_input", "ai_train", "tdm")
 YES, NO, UNKNOWN = "y", "n", "unknown"
@@ -120,8 +121,9 @@ class Said:
             self.cut += 1
 
 
-def rights_of(statements: Iterable[Statement], *, cut: int = 0, is_image: bool = False) -> Rights | None:
-    """All that is said about one page, and what that means; None: nothing. `cut`: statements that are missing.
+def rights_of(statements: Iterable[Statement], url: str = "", *, cut: int = 0, is_image: bool = False) -> Rights | None:
+    """All that is said about one page, and what that means; None: nothing. `url`: of the page, for licences that are
+    named by a path. `cut`: statements that are missing.
 
     All of them count for the purposes; the first ones are kept, and those that forbid something more.
     """
@@ -134,7 +136,7 @@ def rights_of(statements: Iterable[Statement], *, cut: int = 0, is_image: bool =
             if said.get(purpose) != NO:
                 is_new, said[purpose] = is_new or word == NO, word
         if one.key in (LICENSE, POLICY) and len(licenses) < LICENSES_MAX and " " not in one.value:
-            licenses[one.value] = None
+            licenses[_absolute(one, url)] = None
         if len(kept) < STATEMENTS_MAX or is_new:
             kept[one] = None
         else:
@@ -142,6 +144,15 @@ def rights_of(statements: Iterable[Statement], *, cut: int = 0, is_image: bool =
     if not (kept or cut):
         return None
     return Rights(**said, license=" ".join(licenses), sources=tuple(kept), cut=cut)
+
+
+def _absolute(one: Statement, url: str) -> str:
+    """Where a licence or policy is. What robots.txt names begins at its own place (RFC 3986 5.1)."""
+    if "://" in one.value or not url:
+        return one.value
+    base = join(url, "/") if one.place.startswith("robots.txt") else url
+    found = join(base, one.value) if base else None
+    return found if found and len(found) <= VALUE_CHARS_MAX else one.value
 
 
 def meaning_of(key: str, value: str, *, is_image: bool = False) -> dict[str, str]:

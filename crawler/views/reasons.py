@@ -171,7 +171,7 @@ def _facts(f: Facts) -> list[tuple[str, str]]:
     pairs.append(("scope", f"{'in' if f.scope.allowed else 'out'}: {f.scope.rule}"))
     pairs.append(("robots.txt", _robots(f.robots)))
     if not f.commits:  # else they were recorded
-        pairs.extend(_rights(rights_of(f.robots.said)))
+        pairs.extend(_rights(rights_of(f.robots.said, f.url)))
     if f.sitemap:
         pairs.append(("sitemap", f"named by {f.sitemap}"))
     if f.traps.rule:
@@ -356,7 +356,7 @@ def record_of(f: Facts) -> Explanation:
             note=f.robots.note,
             below=v.below if v else "",
         ),
-        rights=rights_of(f.robots.said),
+        rights=rights_of(f.robots.said, f.url),
         trap=TrapAnswer(rule=f.traps.rule, why=f.traps.why) if f.traps.rule else None,
         seen=w.seen,
         place=w.place,

@@ -54,7 +54,7 @@ class RightsRules:
         is_image = response.content_type.startswith("image/")
         shown = [one for one in (*of_site, *own) if not bears_login(one.value)]
         cut += len(of_site) + len(own) - len(shown)
-        rights = rights_of(shown, cut=cut, is_image=is_image)
+        rights = rights_of(shown, claim.url, cut=cut, is_image=is_image)
         return rights, bool(self._purpose) and forbidding(own, self._purpose, is_image=is_image) is not None
 
 

@@ -291,6 +291,25 @@ def test_no_wins_over_yes_and_all_statements_are_kept_with_their_places() -> Non
     assert msgspec.json.decode(msgspec.json.encode(rights), type=Rights) == rights
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "expected"),
+    [
+        ("robots.txt:3", "/license.xml", "http://a.test:8080/license.xml"),
+        ("robots.txt:3", "license.xml", "http://a.test:8080/license.xml"),
+        ("robots.txt:3", "//b.test/l", "http://b.test/l"),
+        ("robots.txt:3", "https://b.test/l#part", "https://b.test/l#part"),
+        ("header", "terms", "http://a.test:8080/x/terms"),
+        ("robots.txt:3", "urn:isbn:1", "urn:isbn:1"),
+        ("header", "y" * 500, "y" * 500),
+    ],
+)
+def test_a_license_is_a_url_also_where_a_site_names_its_path(place: str, value: str, expected: str) -> None:
+    rights = rights_of([Statement(place, "license", value)], "http://a.test:8080/x/y")
+    assert rights is not None
+    assert rights.license == expected
+    assert rights.sources[0].value == value
+
+
 def test_rights_are_bounded_and_a_no_beyond_the_bound_counts() -> None:
     many = [Statement("header", "content-usage", f"x{n}=y") for n in range(1000)]
     rights = rights_of([*many, Statement("header", "content-usage", "train-ai=n")], cut=2)
