@@ -104,6 +104,51 @@ def read_record(folder: CrawlFolder, location: WarcLocation) -> StoredResponse:
     return stored
 
 
+class Copied(msgspec.Struct, frozen=True, kw_only=True):
+    """A record as it is in its file, in a gzip member, and the member of its request behind it; b"": it has none."""
+
+    stored: StoredResponse
+    member: bytes
+    request: bytes = b""
+
+
+def copied_record(folder: CrawlFolder, location: WarcLocation) -> Copied:
+    """The record at this place, for a copy elsewhere. Raises ArchiveError when it is not there or not whole."""
+    path = archive_path(folder, location.file)
+    if path is None:
+        raise ArchiveError(f"can't find {folder.warc / location.file}")
+    where = f"{path} at {location.offset}"
+    try:
+        member = _bytes_at(path, location.offset, location.length)
+        stored = stored_response(isal_zlib.decompress(member, GZIP), where)
+        request = _request_at(path, location.offset + location.length)
+    except OSError as error:
+        raise archive_error("read", path, error) from None
+    except (isal_zlib.error, EOFError):  # type: ignore[misc]  # its stub declares an instance
+        raise ArchiveError(f"no whole record in {where}") from None
+    if stored is None:
+        raise ArchiveError(f"no response record in {where}")
+    return Copied(stored=stored, member=member, request=request)
+
+
+def _request_at(path: Path, offset: int) -> bytes:
+    """The member that begins there, if it is the record of a request. Raises OSError, and what isal raises."""
+    begin = _bytes_at(path, offset, _CHUNK_BYTES)
+    if not begin:
+        return b""
+    head: bytes = isal_zlib.decompressobj(wbits=GZIP).decompress(begin, _CHUNK_BYTES).partition(b"\r\n\r\n")[0]
+    if b"\r\nWARC-Type: request\r\n" not in head:
+        return b""
+    size = _CHUNK_BYTES
+    while True:
+        data = memoryview(_bytes_at(path, offset, size))
+        if found := next(members(data), None):
+            return bytes(data[: found[1]])
+        if len(data) < size:
+            return b""  # it is still being written
+        size *= 4
+
+
 def read_content(folder: CrawlFolder, entry: CommitEntry) -> StoredResponse:
     """The response record with the body of a page. Raises ArchiveError when it is not there or not whole."""
     if entry.original is not None:

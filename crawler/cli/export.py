@@ -18,7 +18,7 @@ from crawler.frontier.placement import Placement
 from crawler.frontier.record import record_of
 from crawler.model import Decoded
 from crawler.outputs.cursor import refuse_foreign
-from crawler.outputs.export import export
+from crawler.outputs.export import Wanted, export
 from crawler.outputs.files import NAME_SHOWN
 from crawler.outputs.opening import check_target, targets_of
 from crawler.outputs.records import (
@@ -34,13 +34,18 @@ from crawler.outputs.records import (
 from crawler.outputs.target import STDOUT, Target, TargetKind, folder_of
 from crawler.rules.page_columns import LIBRARY, NEEDING_TEXT
 from crawler.rules.parts import range_of
+from crawler.rules.places import registrable_domain
+from crawler.rules.urls import host_of
 from crawler.terminal.output import say, warn
 from crawler.terminal.progress import progress
-from crawler.terminal.words import counted
+from crawler.terminal.words import counted, size
 from crawler.version import how_to_install
+from crawler.views.values import domain_of
 
 if TYPE_CHECKING:
-    from crawler.outputs.unique import Counts, Duplicates, How
+    from crawler.outputs import unique as unique_pages
+    from crawler.outputs.unique import Duplicates, How
+    from crawler.outputs.wacz_records import Counts
 
 BODY_BYTES_MAX = 64 * 1024 * 1024
 RATIO_MAX = 1000
@@ -70,6 +75,12 @@ def checked_targets(arguments: argparse.Namespace, folder: str, *, items: bool) 
 
 def run_export(arguments: argparse.Namespace) -> int:
     """Export; raises ArchiveError when part of the archive is missing, after all that can be read was written."""
+    dirs = arguments.dir or []
+    arguments.dir = dirs[0] if dirs else None
+    if arguments.wacz:
+        return _run_wacz(arguments, dirs[1:])
+    if dirs[1:]:
+        raise UsageError("several folders are of --wacz: name one --dir")
     table = (ITEMS if arguments.items else PAGES).name
     columns = _columns(arguments)
     if arguments.format:
@@ -80,7 +91,7 @@ def run_export(arguments: argparse.Namespace) -> int:
     folder = open_existing((with_logins(settings) if columns else settings).archive.dir)
     if sys.stdout.isatty() and STDOUT not in (arguments.output or [STDOUT]):
         say(f"Exporting {folder.root} ...")
-    of_part = _part_of(folder, arguments.of_partitions) if arguments.of_partitions is not None else None
+    of_url = _of_url(folder, arguments)
     source: RecordSource = Items(folder)
     with contextlib.ExitStack() as stack:
         unique = None
@@ -98,9 +109,61 @@ def run_export(arguments: argparse.Namespace) -> int:
         stack.enter_context(contextlib.closing(source))
         export_all(
             folder, targets, source, since=arguments.since, of_run=arguments.of_run, changed=arguments.changed,
-            unless=arguments.unless, of_part=of_part, unique=unique, verbose=arguments.verbose,
+            unless=arguments.unless, of_url=of_url, unique=unique, verbose=arguments.verbose,
         )  # fmt: skip
     return 0
+
+
+def _run_wacz(arguments: argparse.Namespace, others: Sequence[str]) -> int:
+    """Raises ArchiveError when part of the archive is missing, after all that can be read was written."""
+    from crawler.outputs.wacz import check_wacz, export_wacz
+
+    _check_changed(arguments)
+    if arguments.output or arguments.items or arguments.columns or arguments.format or arguments.unique:
+        raise UsageError("--wacz has the archive itself: leave out -o, --items, --columns, --format and --unique")
+    path = check_wacz(arguments.wacz)
+    settings = settings_of(arguments, in_folder=True)
+    folders = [open_existing(name) for name in (settings.archive.dir, *others)]
+    if len({folder.root.resolve() for folder in folders}) < len(folders):
+        raise UsageError("a folder is named twice")
+    wanted = Wanted(
+        since=arguments.since, run=arguments.of_run, changed=arguments.changed, unless=tuple(arguments.unless),
+        of_url=_of_url(folders[0], arguments),
+    )  # fmt: skip
+    with progress(verbose=arguments.verbose) as meter:
+        summary = export_wacz(folders, path, arguments.wacz, wanted, meter)
+    beside = summary.records - summary.pages
+    what = counted(summary.pages, "page") + (f" and {counted(beside, 'other record')}" if beside else "")
+    say(f"{what} written to {arguments.wacz} ({size(summary.bytes)})")
+    _say_left_out(summary.counts, arguments)
+    _say_missing(summary.missing)
+    return 0
+
+
+def _say_left_out(counts: "Counts", arguments: argparse.Namespace) -> None:
+    """What is not in a WACZ file, and why."""
+    for number, what in (
+        (counts.left_out, f"left out (--unless {', '.join(arguments.unless)})"),
+        (counts.pruned, "removed by 'crawler prune'"),
+        (counts.withheld, "left out: their bodies were not kept, because of their rights"),
+        (counts.unarchived, "left out: no record was written of them"),
+        (counts.without_original, "left out: unchanged since an earlier visit whose record is gone"),
+    ):
+        if number:
+            say(f"{counted(number, 'page')} {what}")
+    if counts.originals:
+        say(f"{counted(counts.originals, 'record')} of earlier visits added: pages are unchanged since")
+    if counts.unchecked:
+        say(unchecked_text(counts.unchecked))
+
+
+def _of_url(folder: CrawlFolder, arguments: argparse.Namespace) -> Callable[[str], bool] | None:
+    """Whether a URL is wanted, by its domain or its partition; None: all are. Raises UsageError."""
+    of_part = _part_of(folder, arguments.of_partitions) if arguments.of_partitions is not None else None
+    if not arguments.of_domains:
+        return of_part
+    domains = frozenset(map(domain_of, arguments.of_domains))
+    return lambda url: registrable_domain(host_of(url)) in domains and (of_part is None or of_part(url))
 
 
 def _part_of(folder: CrawlFolder, text: str) -> Callable[[str], bool]:
@@ -117,8 +180,7 @@ def _columns(arguments: argparse.Namespace) -> tuple[str, ...]:
     """Those of bodies. Raises UsageError for ones that need what is not installed, and for options that do not fit each
     other.
     """
-    if arguments.changed and not arguments.of_run:
-        raise UsageError("--changed compares a run of a job with the one before: add --run ID")
+    _check_changed(arguments)
     if arguments.items and (arguments.unique or arguments.columns or arguments.format):
         raise UsageError("--unique, --columns and --format are of pages: leave out --items")
     columns: tuple[str, ...] = arguments.columns
@@ -130,6 +192,12 @@ def _columns(arguments: argparse.Namespace) -> tuple[str, ...]:
     if arguments.unique == "near":
         _check_library("--unique near")
     return checked_columns(columns)
+
+
+def _check_changed(arguments: argparse.Namespace) -> None:
+    """Raises UsageError."""
+    if arguments.changed and not arguments.of_run:
+        raise UsageError("--changed compares a run of a job with the one before: add --run ID")
 
 
 def checked_columns(columns: tuple[str, ...]) -> tuple[str, ...]:
@@ -151,13 +219,13 @@ def _check_library(what: str, else_: str = "") -> None:
 def export_all(
     folder: CrawlFolder, targets: Sequence["Target"], source: RecordSource, *, since: float = 0.0,
     of_run: str = "", changed: bool = False, unless: Sequence[str] = (),
-    of_part: Callable[[str], bool] | None = None, unique: "Duplicates | None" = None, verbose: bool = False,
+    of_url: Callable[[str], bool] | None = None, unique: "Duplicates | None" = None, verbose: bool = False,
 ) -> None:  # fmt: skip
     """Write the targets and say how many records went where; blocking. Raises ArchiveError, OutputError, UsageError."""
     fills_stdout = any(target.kind is TargetKind.STREAM for target in targets)
     with progress(verbose=verbose, fills_stdout=fills_stdout) as meter:
         summary = export(
-            folder, targets, source, since=since, run=of_run, changed=changed, unless=unless, of_part=of_part,
+            folder, targets, source, since=since, run=of_run, changed=changed, unless=unless, of_url=of_url,
             unique=unique, meter=meter,
         )  # fmt: skip
     places = [one.shown for one in targets if one.kind is not TargetKind.STREAM and one.shown not in summary.kept]
@@ -187,7 +255,7 @@ def export_all(
         raise UsageError(f"nothing was found to write, and {kept} has something: it stays; remove it for an empty one")
 
 
-def _say_unique(how: "How", counts: "Counts", *, is_left_out: bool) -> None:
+def _say_unique(how: "How", counts: "unique_pages.Counts", *, is_left_out: bool) -> None:
     groups = f" ({counted(counts.groups, 'group')})" if counts.groups else ""
     done = f"left out (--unique {how})" if is_left_out else f"marked (--unique {how}, column {DUPLICATE_OF})"
     say(f"{counted(counts.duplicates, 'duplicate')}{groups} {done}")

@@ -5,7 +5,7 @@ import contextlib
 import time
 from datetime import UTC, datetime
 
-from crawler.cli.options import add_common
+from crawler.cli.options import add_common, named_type
 from crawler.errors import UsageError
 from crawler.rules.page_columns import COLUMNS
 
@@ -26,6 +26,8 @@ examples:
   crawler export --unique near --columns duplicate_of -o pages.csv
   crawler export --columns main_text,language --since 1d -o articles.parquet
   crawler export --format markdown -o pages
+  crawler export --wacz site.wacz
+  crawler export --wacz docs.wacz --domain docs.example --dir a --dir b
   crawler export -o 'postgresql://crawler@db.example/web?table=pages'
   crawler export --columns text | jq -r 'select(.status == 200) | .text'
 
@@ -76,12 +78,21 @@ def add_export(p: argparse.ArgumentParser) -> None:
         "needs resiliparse); of each group the one is kept that is nearest to the seeds, then that was fetched first",
     )  # fmt: skip
     p.add_argument(
+        "--domain", dest="of_domains", action="append", default=[], metavar="DOMAIN",
+        help="only URLs of this domain; or one of its hosts or URLs; may be repeated",
+    )  # fmt: skip
+    p.add_argument(
+        "--wacz", metavar="FILE", type=named_type,
+        help="write the archive itself instead of records, as one FILE.wacz that replay programs open: what was "
+        "committed, an index and a list of pages",
+    )  # fmt: skip
+    p.add_argument(
         "--partitions",
         dest="of_partitions",
         metavar="A-B",
         help="only pages of these partitions, so that several exports may share the work",
     )
-    add_common(p)
+    add_common(p, many_folders=True)
     p.set_defaults(run="crawler.cli.export:run_export", takes_urls=False)
 
 

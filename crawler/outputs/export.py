@@ -65,7 +65,7 @@ def export(
     run: str = "",
     changed: bool = False,
     unless: Sequence[str] = (),
-    of_part: Callable[[str], bool] | None = None,
+    of_url: Callable[[str], bool] | None = None,
     unique: "Duplicates | None" = None,
     stdout: IO[bytes] | None = None,
     is_alone: bool = False,
@@ -73,7 +73,7 @@ def export(
 ) -> ExportSummary:
     """Write the records of all pages that were committed at `since` (wall time, seconds) or later; with `run`, only
     those of this run of a job, and with `changed` the ones of these that are new or other than in an earlier run;
-    `unless`: without those that have one of these marks (noindex, truncated); `of_part`: only URLs of which this is
+    `unless`: without those that have one of these marks (noindex, truncated); `of_url`: only URLs of which this is
     true; `unique`: without duplicates among all these, or with them if the source has the column `duplicate_of`.
 
     Raises UsageError for a target that can't be written and ConflictError for one that another process is writing,
@@ -96,8 +96,9 @@ def export(
         sinks = [stack.enter_context(contextlib.closing(open_whole(one, source.shape, stdout))) for one in targets]
         going = list(zip(targets, sinks, strict=True))
         pruned, left_out = Counter[str](), Counter[str]()
-        entries = _entries(
-            reader, since, run, changed, unless, of_part, pruned, left_out, meter,
+        wanted = Wanted(since=since, run=run, changed=changed, unless=unless, of_url=of_url)
+        entries = wanted_entries(
+            reader, wanted, pruned, left_out, meter,
             counts_pruned=not COLUMNS.keys().isdisjoint(source.shape.columns),
         )  # fmt: skip
         rows = (
@@ -186,13 +187,21 @@ def _unique_rows(source: RecordSource, by_status: Counter[int], pages: "Iterable
             yield row
 
 
-def _entries(
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which commits an export is of; as it is made, all of them. `since`: wall time, seconds. `run`: of a job; with
+    `changed` what is new or other than in an earlier run. `unless`: marks (noindex, truncated).
+    """
+
+    since: float = 0.0
+    run: str = ""
+    changed: bool = False
+    unless: Sequence[str] = ()
+    of_url: Callable[[str], bool] | None = None
+
+
+def wanted_entries(
     reader: IndexReader,
-    since: float,
-    run: str,
-    changed: bool,
-    unless: Sequence[str],
-    of_part: Callable[[str], bool] | None,
+    wanted: Wanted,
     pruned: Counter[str],
     left_out: Counter[str],
     meter: Meter,
@@ -203,14 +212,14 @@ def _entries(
     for, or `counts_pruned`.
     """
     meter.begin("exporting", "page", index_bytes(reader.folder))
-    entries = reader.entries(pruned=bool(run) or counts_pruned)
-    for number, entry in enumerate(changed_pages(entries, run) if changed else entries, 1):
-        if of_part is not None and not of_part(entry.url):
+    entries = reader.entries(pruned=bool(wanted.run) or counts_pruned)
+    for number, entry in enumerate(changed_pages(entries, wanted.run) if wanted.changed else entries, 1):
+        if wanted.of_url is not None and not wanted.of_url(entry.url):
             pass
         elif entry.pruned:
             pruned[entry.run] += 1
-        elif committed_at(entry) >= since and run in ("", entry.run):
-            if mark := next((one for one in unless if getattr(entry, one)), ""):
+        elif committed_at(entry) >= wanted.since and wanted.run in ("", entry.run):
+            if mark := next((one for one in wanted.unless if getattr(entry, one)), ""):
                 left_out[mark] += 1
             else:
                 yield entry

@@ -39,6 +39,7 @@ POINTS = (
     "prune.step",  # any of its steps; the detail is which
     "rehandle.step",  # likewise
     "forget.step",  # likewise
+    "wacz.step",  # of an export: a record is copied; all is written; the file has its name
 )
 
 

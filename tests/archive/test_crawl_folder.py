@@ -223,6 +223,7 @@ ELSEWHERE = (
     "outputs/files.py",
     "outputs/forgetting.py",
     "outputs/markdown_files.py",
+    "outputs/wacz_package.py",  # files in a ZIP
     "engine/embedded.py",
     "testing/",
     "views/identity.py",  # its files are outside of any crawl folder

@@ -201,7 +201,7 @@ def test_duplicates_are_looked_for_among_what_is_exported(tmp_path: Path) -> Non
     exported(folder, target, How.EXACT, run="job.0.3")
     assert urls(target) == {in_runs[1].url}
     assert exported(folder, target, How.EXACT, run="job.0.3", changed=True).records == 1
-    exported(folder, target, How.EXACT, of_part=lambda url: url == other.url)
+    exported(folder, target, How.EXACT, of_url=lambda url: url == other.url)
     assert urls(target) == {other.url}
 
 
