@@ -10,7 +10,7 @@ followed:
     base [href]                           the first one, anywhere in the document
     noscript                              its content is markup like any other
     template [shadowrootmode]             its links, like those around it, where browsers make a shadow root of it
-    form, img, srcset, script, object, embed, other templates     never
+    form, img, srcset, script, object, embed, other templates     never; but see requisites.py
     iframe [srcdoc]                       never: a document in an attribute would be a second parse of unknown cost
 """
 
@@ -28,7 +28,7 @@ from crawler.content.sitemap import URLS_MAX, looks_like_one, parse_sitemap
 from crawler.content.sniff import decode, detect_charset
 from crawler.errors import InvalidUrl
 from crawler.media_type import is_html
-from crawler.model import LINK_RULES, ParsedPage, Statement
+from crawler.model import LINK_RULES, ParsedPage, Requisite, Statement
 from crawler.rules.rights import DIRECTIVES, LICENSE, META_NAMES, ROBOTS, RSL, VALUE_CHARS_MAX, Said
 from crawler.rules.urls import BYTES_MAX, JoinCache, canonicalize, join, join_all, scheme_of
 
@@ -123,12 +123,14 @@ def parse_page(
     link_rules: int = LINK_RULES,
     reads_feeds: bool = False,
     is_sitemap: bool = False,
+    requisites_max: int = 0,
+    requested_as: str = "",
 ) -> ParsedPage:
     """Parse one body; see `parse_with_tree`."""
     return parse_with_tree(
         url, content_type, x_robots_tag, body, links_max=links_max, obey_nofollow=obey_nofollow, bytes_max=bytes_max,
         agent=agent, refresh=refresh, joins=joins, link_rules=link_rules, reads_feeds=reads_feeds,
-        is_sitemap=is_sitemap,
+        is_sitemap=is_sitemap, requisites_max=requisites_max, requested_as=requested_as,
     )[0]  # fmt: skip
 
 
@@ -149,6 +151,8 @@ def parse_with_tree(
     link_rules: int = LINK_RULES,
     reads_feeds: bool = False,
     is_sitemap: bool = False,
+    requisites_max: int = 0,
+    requested_as: str = "",
 ) -> tuple[ParsedPage, LexborHTMLParser | None]:
     """Parse one body: what was found, and the tree if it is HTML.
 
@@ -157,8 +161,9 @@ def parse_with_tree(
     `bytes_max` bounds each link, `links_max` their number. `agent` is our product token, which directives may name.
     `joins` is shared by the calls of one crawl. A Refresh header is one more link. `markup`: as of `markup_of`, if the
     caller has it. `link_rules`: those of the crawl (see LINK_RULES). `is_sitemap`: it was asked for as one, and is read
-    as one; with `reads_feeds`, so is what looks like a sitemap or a feed. Raises ExpensiveLinksError when joining the
-    links may take more than `join_ms_max`; nothing else, whatever a host sent.
+    as one; with `reads_feeds`, so is what looks like a sitemap or a feed. `requisites_max`: how many requisites are
+    returned; at 0 nothing looks for any. `requested_as`: the kind of requisite that it was requested as, or "". Raises
+    ExpensiveLinksError when joining the links may take more than `join_ms_max`; nothing else, whatever a host sent.
     """
     noindex, nofollow = robots_header(x_robots_tag, agent)
     refreshed = refresh_target(url, refresh, bytes_max=bytes_max) if refresh else None
@@ -170,7 +175,13 @@ def parse_with_tree(
         if reads_feeds and looks_like_one(body):
             return _sitemap(url, body, links_max, bytes_max, noindex=noindex, is_followed=is_followed), None
         links = (refreshed,) if refreshed and is_followed else ()
-        return ParsedPage(noindex=noindex, nofollow=nofollow, links=links), None
+        if not requisites_max:
+            return ParsedPage(noindex=noindex, nofollow=nofollow, links=links), None
+        from crawler.content.requisite_bodies import loaded_by
+
+        loaded, cut = loaded_by(url, content_type, body, limit=requisites_max, requested_as=requested_as)
+        page = ParsedPage(noindex=noindex, nofollow=nofollow, links=links, requisites=loaded, requisites_cut=cut)
+        return page, None
     tree = LexborHTMLParser(markup.body, options=NO_EVENTS)
     selector = _OBEYING_NOFOLLOW if obey_nofollow else _FOLLOWING_ALL
     found = _Found(tree.css(selector), selector, agent)
@@ -187,6 +198,14 @@ def parse_with_tree(
             raise ExpensiveLinksError
         joined, dropped = _capped(base, hrefs, links_max, bytes_max, joins, spell)
     said, said_cut = found.all_said(base, tree, markup.body)
+    loaded, cut = tuple[Requisite, ...](), 0
+    if requisites_max:
+        from crawler.content.requisites import requisites_of
+
+        loaded, cut = requisites_of(
+            tree, base, limit=requisites_max, own_url=url, query_charset=spell.charset, joins=joins,
+            shadow_roots=found.shadow_roots, markup=markup.body,
+        )  # fmt: skip
     page = ParsedPage(
         said=said,
         said_cut=said_cut,
@@ -199,6 +218,8 @@ def parse_with_tree(
         charset=markup.charset,
         query_charset=spell.charset,
         is_scripted=not (joined or dropped or nofollow) and _has_scripts_only(tree),
+        requisites=loaded,
+        requisites_cut=cut,
     )
     return page, tree
 
@@ -247,6 +268,7 @@ class _Found:
         self.noindex = self.nofollow = False
         self.said: Said | None = None  # about the use of the page, by metas
         self.licenses: list[str] = []
+        self.shadow_roots: list[LexborNode] = []
         agents = ("robots", agent.lower())
         hrefs = self.hrefs
         hosts: set[int] = set()
@@ -262,7 +284,9 @@ class _Found:
                 elif tag != _TEMPLATE:
                     self._take(tag, node, agents, is_in_shadow=len(roots) > 1)
                 elif _is_shadow_root(node, hosts):
-                    roots += [iter(content.css(selector)) for content in node.template_fragments()]
+                    contents = node.template_fragments()
+                    self.shadow_roots += contents
+                    roots += [iter(content.css(selector)) for content in contents]
                     break
             else:
                 roots.pop()

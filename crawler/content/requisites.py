@@ -26,7 +26,7 @@ from crawler.rules.urls import JoinCache
 __all__ = ["FORMS", "Requisite", "manifest_icons", "requisites_of"]
 
 MANIFEST_BYTES_MAX = 256 * 1024
-_PROLOG_CHARS = 8 * 1024  # of an XML document, in which style sheets are looked for
+_PROLOG_BYTES = 8 * 1024  # of an XML document, in which style sheets are looked for
 _PROLOG_STYLES_MAX = 10
 
 _BLANKS_AND_COMMAS = re.compile(r"[ \t\n\f\r,]*+")
@@ -161,18 +161,18 @@ def requisites_of(
     query_charset: str = "",
     joins: JoinCache | None = None,
     shadow_roots: Iterable[LexborNode] = (),
-    prolog: str = "",
+    markup: bytes = b"",
 ) -> tuple[tuple[Requisite, ...], int]:
     """What a document loads, unique, in its order, and how many references were left out, at least.
 
     `base_url` is its base, `own_url` its own URL, which is never returned. `query_charset` and `joins`: as for links.
-    `prolog`: the beginning of an XML document, whose instructions are not in the tree. References count as left out
+    `markup`: what the tree was made of: of XML, its instructions are not in the tree. References count as left out
     beyond `limit` different URLs and beyond the bounds of RequisiteList; those in another spelling of a returned URL
     may be among them. Of elements that are no longer looked at each counts as one.
     """
     found = RequisiteList(base_url, limit, own_url=own_url, query_charset=query_charset, joins=joins)
-    if "<?xml-stylesheet" in prolog:
-        _read_prolog(prolog[:_PROLOG_CHARS], found)
+    if markup.startswith(b"<?xml"):
+        _read_prolog(markup[:_PROLOG_BYTES].decode("utf-8", "replace"), found)
     for nodes in (tree.css(_SELECTOR), *(root.css(_SELECTOR) for root in shadow_roots)):
         for n, node in enumerate(nodes):
             if not found.step():

@@ -115,6 +115,14 @@ class SlowDomain(NamedTuple):
     is_underestimated: bool
 
 
+class Wanted(NamedTuple):
+    """What a body is read for: as a sitemap; as many requisites; what it was requested as."""
+
+    is_sitemap: bool
+    requisites_max: int
+    requested_as: str
+
+
 class PageParser:
     """Parses inline, in one thread, or in worker processes that are started when needed.
 
@@ -150,9 +158,14 @@ class PageParser:
         self._long = asyncio.Lock()  # one at a time: the loop keeps at least half of its core
         self._slow: OrderedDict[str, SlowDomain] = OrderedDict()
 
-    async def parse(self, response: Response, *, is_sitemap: bool = False) -> ParsedPage:
+    async def parse(
+        self, response: Response, *, is_sitemap: bool = False, requisites_max: int = 0, requested_as: str = ""
+    ) -> ParsedPage:
         """Raises ParseKilledError when the body can't be parsed within its limits."""
-        return (await self.parse_with_tree(response, is_sitemap=is_sitemap))[0]
+        found = self.parse_with_tree(
+            response, is_sitemap=is_sitemap, requisites_max=requisites_max, requested_as=requested_as
+        )
+        return (await found)[0]
 
     async def parse_with_tree(
         self,
@@ -163,21 +176,25 @@ class PageParser:
         queue: str = "",
         is_sitemap: bool = False,
         keeps_tree: bool = False,
+        requisites_max: int = 0,
+        requested_as: str = "",
     ) -> tuple[ParsedPage, LexborHTMLParser | None]:
         """As `parse`, with the tree of HTML that was parsed inline; `keeps_tree`: or in a thread.
 
         Parsing in a thread sets `mark`. `guarded`: never in this process. `queue`: the one that waits for it.
-        `is_sitemap`: it was asked for as one.
+        `is_sitemap`: it was asked for as one. `requisites_max`: how many URLs are returned of what it loads;
+        `requested_as`: the kind of requisite that it was requested as, or "".
         """
         x_robots = "\n".join(
             value.decode("latin-1") for key, value in response.headers if key.lower() == b"x-robots-tag"
         )
         if self._slow and (slow := self._slow.get(_domain_of(response))) is not None:
             guarded = guarded or slow.is_underestimated
-        cost, markup = self._cost_of(response, guarded=guarded, is_sitemap=is_sitemap)
+        wanted = Wanted(is_sitemap, requisites_max, requested_as)
+        cost, markup = self._cost_of(response, wanted, guarded=guarded)
         if cost is Cost.CHEAP:
             await self._compute_limiter.wait_turn()
-            found, spent_ms = self._timed(response, x_robots, markup, is_sitemap=is_sitemap)
+            found, spent_ms = self._timed(response, x_robots, markup, wanted)
             if spent_ms >= CHARGED_MS:
                 self._charge(response, spent_ms, queue, is_underestimated=True)
             if found is not None:
@@ -186,39 +203,43 @@ class PageParser:
             if cost is Cost.LONG:
                 async with self._long:
                     with mark.aside(Aside.THREAD) if mark is not None else contextlib.nullcontext():
-                        found, spent_ms = await asyncio.to_thread(self._timed, response, x_robots, markup)
+                        found, spent_ms = await asyncio.to_thread(self._timed, response, x_robots, markup, wanted)
                 self._charge(response, spent_ms, queue, is_underestimated=True)
                 if found is not None:
                     return found if keeps_tree else (found[0], None)
             del markup  # the process makes its own
-            return await self._in_worker(response, x_robots, queue, is_sitemap=is_sitemap), None
+            return await self._in_worker(response, x_robots, queue, wanted), None
 
-    def _cost_of(self, response: Response, *, guarded: bool, is_sitemap: bool) -> tuple[Cost, Markup | None]:
+    def _cost_of(self, response: Response, wanted: Wanted, *, guarded: bool) -> tuple[Cost, Markup | None]:
         """The cost of a response, and its markup if it was needed to tell."""
         body, content_type = response.body, declared_type(response)
-        if is_sitemap or (self._reads_feeds and not is_html(content_type, body) and looks_like_one(body)):
+        if wanted.is_sitemap or (self._reads_feeds and not is_html(content_type, body) and looks_like_one(body)):
             is_long = len(body) > SITEMAP_INLINE_BYTES or body.startswith(GZIP)
             return (Cost.EXPENSIVE if guarded or is_long else Cost.CHEAP), None
         if not is_html(content_type, body):
-            return Cost.CHEAP, None  # only HTML is parsed
+            if not wanted.requisites_max:
+                return Cost.CHEAP, None  # only HTML is parsed
+            from crawler.content.requisite_bodies import requisites_cost
+
+            return requisites_cost(content_type, body, wanted.requested_as, guarded=guarded), None
         if guarded or len(body) > BYTES_MAX:
             return Cost.EXPENSIVE, None
         markup = markup_of(content_type, body, decoded_max=INLINE_BYTES_MAX)
         return (Cost.EXPENSIVE if markup is None else cost_of(markup.body)), markup
 
     def _timed(
-        self, response: Response, x_robots: str, markup: Markup | None, *, is_sitemap: bool = False
+        self, response: Response, x_robots: str, markup: Markup | None, wanted: Wanted
     ) -> tuple[tuple[ParsedPage, LexborHTMLParser | None] | None, int]:
         """What was found, None if its links are too expensive for this process, and the CPU time in ms."""
         began_ms = cpu_ms()
         try:
-            found = self._here(response, x_robots, markup, is_sitemap=is_sitemap)
+            found = self._here(response, x_robots, markup, wanted)
         except ExpensiveLinksError:
             found = None
         return found, cpu_ms() - began_ms
 
     def _here(
-        self, response: Response, x_robots: str, markup: Markup | None, *, is_sitemap: bool
+        self, response: Response, x_robots: str, markup: Markup | None, wanted: Wanted
     ) -> tuple[ParsedPage, LexborHTMLParser | None]:
         page, tree = parse_with_tree(
             response.url,
@@ -235,7 +256,9 @@ class PageParser:
             join_ms_max=CHEAP_MS,
             link_rules=self._link_rules,
             reads_feeds=self._reads_feeds,
-            is_sitemap=is_sitemap,
+            is_sitemap=wanted.is_sitemap,
+            requisites_max=wanted.requisites_max,
+            requested_as=wanted.requested_as,
         )
         return without_secrets(page), tree
 
@@ -266,7 +289,7 @@ class PageParser:
             self._queues.hold(queue)
             self._queues.release(queue, wait_ms=wait_ms)
 
-    async def _in_worker(self, response: Response, x_robots: str, queue: str, *, is_sitemap: bool) -> ParsedPage:
+    async def _in_worker(self, response: Response, x_robots: str, queue: str, wanted: Wanted) -> ParsedPage:
         url, body = response.url, response.body
         content_type, refresh = declared_type(response), response.header("refresh")
         asked = (
@@ -281,7 +304,7 @@ class PageParser:
             self._agent,
             self._link_rules,
             self._reads_feeds,
-            is_sitemap,
+            *wanted,
             CPU_S,
         )
         domain, spent_ms = _domain_of(response), CPU_S * 1000

@@ -73,7 +73,7 @@ def answer(joins: JoinCache, request: bytes) -> bytes:
     """The parsed page for a request, and the CPU time that it took in ms."""
     asked = msgspec.msgpack.decode(request)
     url, content_type, x_robots, refresh, body, links_max, nofollow, bytes_max, agent, link_rules = asked[:10]
-    reads_feeds, is_sitemap, cpu_s = asked[10:]
+    reads_feeds, is_sitemap, requisites_max, requested_as, cpu_s = asked[10:]
     began_s = _cpu_s()
     resource.setrlimit(resource.RLIMIT_CPU, (int(began_s) + cpu_s, resource.RLIM_INFINITY))
     page = parse_page(
@@ -90,6 +90,8 @@ def answer(joins: JoinCache, request: bytes) -> bytes:
         link_rules=link_rules,
         reads_feeds=reads_feeds,
         is_sitemap=is_sitemap,
+        requisites_max=requisites_max,
+        requested_as=requested_as,
     )
     return msgspec.msgpack.encode((page, int((_cpu_s() - began_s) * 1000)))
 

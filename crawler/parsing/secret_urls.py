@@ -17,9 +17,11 @@ def without_secrets(page: ParsedPage) -> ParsedPage:
         return page
     links, sitemaps = (tuple([url for url in urls if not bears_login(url)]) for urls in (page.links, page.sitemaps))
     left_out = len(page.links) + len(page.sitemaps) - len(links) - len(sitemaps)
+    requisites = tuple([one for one in page.requisites if not bears_login(one.url)])
     return replace(
         page, links=links, sitemaps=sitemaps, links_dropped=page.links_dropped + left_out, title=redact(page.title),
-        canonical="" if bears_login(page.canonical) else page.canonical,
+        canonical="" if bears_login(page.canonical) else page.canonical, requisites=requisites,
+        requisites_cut=page.requisites_cut + len(page.requisites) - len(requisites),
     )  # fmt: skip
 
 

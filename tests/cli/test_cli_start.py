@@ -64,6 +64,10 @@ UNUSED = {
         "crawler.content.main_text", "crawler.content.markdown", "crawler.content.page_columns",
         "crawler.content.page_head", "crawler.parsing.column_pool", "crawler.parsing.column_worker", "resiliparse",
     ),
+    "requisites": (
+        "crawler.content.css_urls", "crawler.content.requisite_bodies", "crawler.content.requisite_list",
+        "crawler.content.requisites",
+    ),
     "outputs (-o)": ("crawler.outputs", "crawler.cli.export", "gzip", "psycopg", "pyarrow", "sqlite3"),
     "jobs": ("crawler.views.jobs", "crawler.views.job_view", "crawler.archive.run_changes", "cronsim", "zoneinfo"),
     "handlers": (

@@ -80,7 +80,8 @@ def test_queries_are_in_the_encoding_of_the_page() -> None:
 
 def test_an_xml_document_names_its_style_sheets_before_its_root() -> None:
     prolog = "<?xml version='1.0'?><?xml-stylesheet href='a.css?b&amp;c' type='text/css'?><?xml-stylesheet"
-    found, cut = requisites_of(LexborHTMLParser(f"{prolog}?><svg></svg>"), PAGE, limit=9, prolog=prolog)
+    markup = f"{prolog}?><svg></svg>"
+    found, cut = requisites_of(LexborHTMLParser(markup), PAGE, limit=9, markup=markup.encode())
     assert (listed(found), cut) == ([["/d/a.css?b&c", "style"]], 0)
 
 

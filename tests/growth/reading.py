@@ -149,7 +149,7 @@ def form(data: bytes) -> None:
 def page_requisites(data: bytes) -> None:
     if cost_of(data) is Cost.CHEAP:
         tree = LexborHTMLParser(data, options=NO_EVENTS)
-        requisites_of(tree, BASE, limit=100, shadow_roots=shadow_roots(tree), prolog=data.decode("utf-8", "replace"))
+        requisites_of(tree, BASE, limit=100, shadow_roots=shadow_roots(tree), markup=data)
 
 
 def page_text(data: bytes) -> None:
