@@ -262,6 +262,8 @@ class Response(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     request_head: bytes  # request line and headers as sent but for secrets, ending in an empty line
     request_body: bytes = b""  # likewise
     remote_ip: str
+    tls_version: str = ""  # as in WARC-Protocol, like "tls/1.3"; "": without TLS
+    cipher_suite: str = ""  # by its name at the IANA; "": not known
     started_at: float  # wall clock, seconds
     fetch_ms: int  # from the start of the request to the last byte
 

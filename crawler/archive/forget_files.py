@@ -25,6 +25,7 @@ from crawler.archive.index_writer import change_lines
 from crawler.archive.prune_index import ITEMS, WARC
 from crawler.archive.repair import IndexLine, chunks_of, next_generation, walk_lines, whole_member
 from crawler.archive.scratch import open_scratch
+from crawler.archive.warc import KIND
 from crawler.archive.warc_reader import members
 from crawler.errors import ArchiveError, ConflictError
 from crawler.model import CommitEntry, ItemsLocation, WarcLocation
@@ -242,7 +243,7 @@ class ForgetFiles:
                 found = whole_member(data[start:end])
                 uri = target_of(found[0]) if found else ""
                 goes = bool(uri) and self._named.owns(uri)
-                others += bool(uri) and not goes and is_ours is None
+                others += bool(uri) and not goes and is_ours is None and not (found and is_of_no_page(found[0]))
             else:
                 goes = bool(is_ours) or (is_ours is None and self._has_all)
                 of_nobody += is_ours is None
@@ -355,6 +356,11 @@ def target_of(record: bytes) -> str:
             uri = value.strip().strip(b"<>").decode("utf-8", "replace")
             return uri if "://" in uri else ""
     return ""
+
+
+def is_of_no_page(record: bytes) -> bool:
+    """Is it a record that no line names?"""
+    return f"\r\n{KIND}: ".encode() in record[:HEAD_BYTES].partition(b"\r\n\r\n")[0]
 
 
 def _has_target(data: memoryview, part: tuple[int, int]) -> bool:

@@ -23,6 +23,7 @@ from crawler.archive.prune_journal import Journal, PrunedFile
 from crawler.archive.read_segments import OutputsRead
 from crawler.archive.repair import session_of_stem
 from crawler.archive.warc import GZIP, record_ids, warcinfo
+from crawler.archive.warc_reader import info_of
 from crawler.archive.warc_writer import SUFFIX
 from crawler.errors import ArchiveError, ConflictError
 from crawler.model import CommitEntry
@@ -122,7 +123,8 @@ class PruneWork:
 
     def _info(self, file: PrunedFile) -> bytes:
         session = session_of_stem(file.name.removesuffix(SUFFIX))
-        fields = {"isPartOf": self._folder.crawl, "description": f"session {session}; what stays of {file.name}"}
+        fields = info_of(self._path(file, file.name))  # who archived it
+        fields |= {"isPartOf": self._folder.crawl, "description": f"session {session}; what stays of {file.name}"}
         info = warcinfo(next(self._ids), filename=file.new_name, at=self._now_s, software=self._software, fields=fields)
         packed: bytes = isal_zlib.compress(info, 1, GZIP)
         return packed

@@ -1,11 +1,12 @@
 """WARC files: records (ISO 28500:2017) made, written and read, safely for exchanges with hostile sites."""
 
+import enum
 import hashlib
 import itertools
 import re
 import struct
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 import msgspec
@@ -27,6 +28,7 @@ FINGERPRINT = "Crawler-Fingerprint"  # a field of our own (ISO 28500 5.1): reque
 FINGERPRINT_DIGITS_MAX = 19
 WITHHELD_BY = "Crawler-Withheld"  # likewise: the record stands for a page without its body
 HTTP_FIELD, RIGHTS_FIELD, LINK_FIELD = "http", "rights", "outlink"  # of such a record
+KIND = "Crawler-Kind"  # likewise: the record is of no page, and no line of the index names it
 _RESERVED = ";/?:@&=+$,#[]!'()*~%"
 NOT_MODIFIED_PROFILE = "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
 _RECORD_ID = re.compile(r"<urn:uuid:[0-9a-f-]{36}>")
@@ -41,11 +43,11 @@ def record_ids() -> Iterator[str]:
         yield f"<urn:uuid:{first}{number & 0xFFFF_FFFF_FFFF:012x}>"
 
 
-def warcinfo(identity: str, *, filename: str, at: float, software: str, fields: dict[str, str]) -> bytes:
-    """The first record of every file."""
-    described = {"software": software, "format": "WARC File Format 1.1", **fields}
+def warcinfo(identity: str, *, filename: str, at: float, software: str, fields: Mapping[str, str]) -> bytes:
+    """The first record of every file (ISO 28500 6.3). A field without a value is left out."""
+    described = {**fields, "software": software, "format": "WARC File Format 1.1"}
     described["conformsTo"] = "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/"
-    block = "".join(f"{k}: {_one_line(v)}\r\n" for k, v in described.items()).encode()
+    block = "".join(f"{k}: {_one_line(v)}\r\n" for k, v in described.items() if v).encode("utf-8", "replace")
     head = (
         "WARC/1.1\r\nWARC-Type: warcinfo\r\n"
         f"WARC-Record-ID: {identity}\r\nWARC-Date: {iso_ms(at)}\r\nWARC-Filename: {_one_line(filename)}\r\n"
@@ -55,16 +57,24 @@ def warcinfo(identity: str, *, filename: str, at: float, software: str, fields: 
     return b"%b%b\r\n\r\n" % (head.encode(), block)
 
 
-def response_record(response: Response, identity: str, fingerprint: str = "") -> tuple[bytes, str]:
+class Kind(enum.StrEnum):
+    """What was exchanged besides pages."""
+
+    ROBOTS = "robots"  # robots.txt or tdmrep.json of an origin
+    COOKIE_WALL = "cookie-wall"  # a step on the way to a page
+    FAILURE = "failure"  # an attempt that brought no page
+
+
+def response_record(response: Response, identity: str, fingerprint: str = "", kind: str = "") -> tuple[bytes, str]:
     """The record of the response, and the digest of its payload ("sha1:BASE32", of the content-coded body).
 
-    `fingerprint`: of a request that its URL alone does not tell.
+    `fingerprint`: of a request that its URL alone does not tell. `kind`: of one that is for no page.
     """
     body = response.raw_body
     http = _http_head(response)
     payload = payload_digest(body)
     truncated = f"WARC-Truncated: {_truncation(response.truncated)}\r\n" if response.truncated else ""
-    named = f"{FINGERPRINT}: {fingerprint}\r\n" if fingerprint else ""
+    named = f"{FINGERPRINT}: {fingerprint}\r\n" if fingerprint else f"{KIND}: {kind}\r\n" if kind else ""
     head = (
         f"WARC/1.1\r\nWARC-Type: response\r\nWARC-Record-ID: {identity}\r\n{_common(response)}"
         f"WARC-Block-Digest: {payload_digest(body, after=http)}\r\nWARC-Payload-Digest: {payload}\r\n{truncated}{named}"
@@ -109,13 +119,25 @@ def withheld_record(
     return b"%b%b\r\n\r\n" % (head.encode("ascii"), block)
 
 
-def request_record(response: Response, identity: str, concurrent_to: str) -> bytes:
+def failure_record(url: str, identity: str, *, at: float, fields: Mapping[str, str]) -> bytes:
+    """The record of a request, or of an attempt at one, that brought no page: a `metadata` record with these fields."""
+    block = "".join([f"{name}: {_one_line(value)}\r\n" for name, value in fields.items()]).encode("utf-8", "replace")
+    head = (
+        f"WARC/1.1\r\nWARC-Type: metadata\r\nWARC-Record-ID: {identity}\r\nWARC-Date: {iso_ms(at)}\r\n"
+        f"WARC-Target-URI: {safe_uri(url)}\r\nWARC-Block-Digest: {payload_digest(block)}\r\n"
+        f"{KIND}: {Kind.FAILURE}\r\nContent-Type: application/warc-fields\r\nContent-Length: {len(block)}\r\n\r\n"
+    )
+    return b"%b%b\r\n\r\n" % (head.encode("ascii"), block)
+
+
+def request_record(response: Response, identity: str, concurrent_to: str, kind: str = "") -> bytes:
     """The record of the request for that response."""
     block = response.request_head + response.request_body
+    named = f"{KIND}: {kind}\r\n" if kind else ""
     head = (
         f"WARC/1.1\r\nWARC-Type: request\r\nWARC-Record-ID: {identity}\r\n{_common(response)}"
         f"WARC-Concurrent-To: {concurrent_to}\r\n"
-        f"WARC-Block-Digest: {payload_digest(block)}\r\n"
+        f"WARC-Block-Digest: {payload_digest(block)}\r\n{named}"
         f"Content-Type: application/http;msgtype=request\r\nContent-Length: {len(block)}\r\n\r\n"
     )
     return b"%b%b\r\n\r\n" % (head.encode("ascii"), block)
@@ -124,6 +146,9 @@ def request_record(response: Response, identity: str, concurrent_to: str) -> byt
 def _common(response: Response) -> str:
     address = response.remote_ip.partition("%")[0]  # an IPv6 zone means nothing outside this machine
     shown = f"WARC-IP-Address: {address}\r\n" if _IP_ADDRESS.fullmatch(address) else ""
+    if response.tls_version:  # else the status line has all that is known
+        shown += f"WARC-Protocol: http/{response.http_version}\r\nWARC-Protocol: {response.tls_version}\r\n"
+        shown += f"WARC-Cipher-Suite: {response.cipher_suite}\r\n" if response.cipher_suite else ""
     return f"WARC-Date: {iso_ms(response.started_at)}\r\nWARC-Target-URI: {safe_uri(response.url)}\r\n{shown}"
 
 

@@ -14,6 +14,7 @@ from crawler.archive.warc import (
     FINGERPRINT_DIGITS_MAX,
     GZIP,
     HTTP_FIELD,
+    KIND,
     LINK_FIELD,
     WITHHELD_BY,
     payload_digest,
@@ -77,6 +78,19 @@ def read_head(folder: CrawlFolder, location: WarcLocation) -> StoredResponse | N
         return None
     fields = dict(_headers(head))
     return _stored(fields, http, b"") if fields.get("WARC-Type") == "response" else None
+
+
+def info_of(path: Path) -> dict[str, str]:
+    """The fields of the first record of a WARC file, that describe the file; none when that can't be read."""
+    try:
+        begin: bytes = isal_zlib.decompressobj(wbits=GZIP).decompress(_bytes_at(path, 0, HEAD_BYTES), HEAD_BYTES)
+    except (OSError, isal_zlib.error):  # type: ignore[misc]  # its stub declares an instance
+        return {}
+    head, _, block = begin.partition(b"\r\n\r\n")
+    if dict(_headers(head)).get("WARC-Type") != "warcinfo":
+        return {}
+    lines = block.decode("utf-8", "replace").partition("\r\n\r\n")[0].split("\r\n")
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines) if value}
 
 
 def _bytes_at(path: Path, offset: int, length: int) -> bytes:
@@ -172,14 +186,16 @@ def read_original(folder: CrawlFolder, url: str, place: WarcLocation, digest: st
 
 
 def stored_response(record: bytes, where: str) -> StoredResponse | None:
-    """The response in a decompressed record, or what a revisit record tells of one; None when it is of another type.
-    ArchiveError when it is damaged.
+    """The response in a decompressed record, or what a revisit record tells of one; None when it is of another type, or
+    of no page. ArchiveError when it is damaged.
     """
     head, _, block = record.partition(b"\r\n\r\n")
     fields = dict(_headers(head))
     if not head.startswith(b"WARC/1.1\r\n") or not is_length(fields.get("Content-Length", "")):
         raise ArchiveError(f"no record in {where}")
     is_withheld = fields.get("WARC-Type") == "metadata" and WITHHELD_BY in fields
+    if KIND in fields:
+        return None
     if fields.get("WARC-Type") not in ("response", "revisit") and not is_withheld:
         return None
     length = int(fields["Content-Length"])

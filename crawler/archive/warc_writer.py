@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from isal import isal_zlib
 
@@ -10,7 +10,9 @@ from crawler.archive.appender import Appender, end_all, finish_all
 from crawler.archive.folder import CrawlFolder, digits17
 from crawler.archive.warc import (
     GZIP,
+    Kind,
     Original,
+    failure_record,
     payload_digest,
     record_ids,
     request_record,
@@ -24,6 +26,7 @@ from crawler.model import Response, Rights, WarcLocation
 from crawler.settings import ArchiveSettings
 
 SUFFIX = ".warc.gz"
+OF_EXCHANGES = "-meta"  # behind the prefix of files with what was exchanged besides pages, as wget names them
 # A request has about 300 bytes: ISA-L's levels above 0 first take 7 us to clear tables.
 _REQUEST_LEVEL = 0
 
@@ -43,13 +46,16 @@ class WarcWriter:
         session: str,
         settings: ArchiveSettings,
         software: str,
+        about: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """`about`: further fields of the first record of each file, as ISO 28500 6.3 names them."""
         self._folder = folder
         self._prefix = prefix
         self._session = session
         self._settings = settings
         self._software = software
+        self._about = about or {}
         self._clock = clock
         self._ids = record_ids()
         self._serial = 0
@@ -81,18 +87,33 @@ class WarcWriter:
         record = withheld_record(response, identity, rights=rights, links=links, fingerprint=fingerprint)
         return self._add(response, identity, record), payload_digest(b"")
 
-    def _add(self, response: Response, identity: str, record: bytes) -> WarcLocation:
+    def add_exchange(self, response: Response, kind: Kind) -> int:
+        """The same for one that is for no page; how many bytes it takes."""
+        identity = next(self._ids)
+        record, _ = response_record(response, identity, kind=kind)
+        return self._add(response, identity, record, kind).length
+
+    def add_failure(self, url: str, *, at: float, fields: Mapping[str, str]) -> int:
+        """Append what became of an attempt that brought no page; how many bytes it takes. `at`: wall clock, s."""
+        record = failure_record(url, next(self._ids), at=at, fields=fields)
+        return self._append(isal_zlib.compress(record, self._settings.compression_level, GZIP)).length
+
+    def _add(self, response: Response, identity: str, record: bytes, kind: str = "") -> WarcLocation:
         member: bytes = isal_zlib.compress(record, self._settings.compression_level, GZIP)
         length = len(member)
         if self._settings.request_records and response.request_head:
-            request = request_record(response, next(self._ids), identity)
+            request = request_record(response, next(self._ids), identity, kind)
             member += isal_zlib.compress(request, _REQUEST_LEVEL, GZIP)
+        return self._append(member, length)
+
+    def _append(self, member: bytes, length: int = 0) -> WarcLocation:
+        """`length`: of its first record; 0: all of it."""
         with self._lock:
             if self._failed:
                 raise ArchiveError("the archive failed to write and takes nothing more")
             file = self._file()
             offset = file.add(member)
-        return WarcLocation(file=file.final.name, offset=offset, length=length)
+        return WarcLocation(file=file.final.name, offset=offset, length=length or len(member))
 
     def sync(self) -> None:
         """Make durable all that was added before. Raises ArchiveError."""
@@ -145,7 +166,7 @@ class WarcWriter:
             filename=name,
             at=now,
             software=self._software,
-            fields={"isPartOf": self._folder.crawl, "description": f"session {self._session}"},
+            fields={"isPartOf": self._folder.crawl, "description": f"session {self._session}", **self._about},
         )
         file.add(isal_zlib.compress(info, self._settings.compression_level, GZIP))
         return file

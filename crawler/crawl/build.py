@@ -5,6 +5,7 @@ Apart from opening.py because its imports take longer than most commands: only c
 
 import asyncio
 import contextlib
+import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import cached_property, partial
@@ -12,6 +13,7 @@ from functools import cached_property, partial
 import msgspec
 
 from crawler import process_tuning
+from crawler.archive.about import about_archive
 from crawler.archive.history import HistoryWriter
 from crawler.archive.index_writer import IndexWriter
 from crawler.archive.inflight_log import InflightLog
@@ -20,14 +22,15 @@ from crawler.archive.last_commits import sample
 from crawler.archive.repair import recover_open_files
 from crawler.archive.session_locks import is_abandoned
 from crawler.archive.told_log import ToldLog
-from crawler.archive.warc_writer import WarcWriter
+from crawler.archive.warc import Kind
+from crawler.archive.warc_writer import OF_EXCHANGES, WarcWriter
 from crawler.crawl.description import Description
 from crawler.crawl.end_watch import EndWatch
 from crawler.crawl.instance import Instance, Loops, Membership, Stages
 from crawler.crawl.opening import OpenCrawl, ensure_engine, make_router, member_of
 from crawler.crawl.runs import JobRunner
 from crawler.engine.embedded import EmbeddedEngine
-from crawler.errors import EngineError
+from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.leases import Takeovers
 from crawler.frontier.operator import OverrideKind
 from crawler.frontier.operator_log import Actor, Via
@@ -70,7 +73,7 @@ from crawler.rules.urls import host_of
 from crawler.runtime.clocks import monotonic_ms, wall_s
 from crawler.runtime.tasks import OUTAGE, Loop, StopSignal
 from crawler.version import PACKAGE, program_version
-from crawler.web.fetcher import Fetcher
+from crawler.web.fetcher import Fetcher, sender_of, user_agent
 from crawler.web.resolver import CachingResolver
 from crawler.worker.address_limit import AddressLimiter
 from crawler.worker.archive import ArchiveStage, Files
@@ -79,6 +82,7 @@ from crawler.worker.before_page import Hosts, Means, SessionNotes
 from crawler.worker.claim import Claimer, listen_for_hints
 from crawler.worker.commit import AckStage, Committer, Ends, keep_claims
 from crawler.worker.disk_room import DiskRoom
+from crawler.worker.exchanges import Exchanges
 from crawler.worker.fetch import FetchStage
 from crawler.worker.handle import HandlerRuntime
 from crawler.worker.internal_errors import ContentSteps, InternalErrors
@@ -87,6 +91,8 @@ from crawler.worker.revisits import Revisits
 from crawler.worker.route import HeldBack, RouteStage
 from crawler.worker.turn import TurnRunner
 from crawler.worker.work import Work
+
+log = logging.getLogger(__name__)
 
 RECALLED_S, RECALLED_MIN = 86_400.0, 16  # who answered before: how long ago, and how many registrable domains
 
@@ -108,14 +114,16 @@ async def open_instance(
     resolver = CachingResolver(
         settings.dns, allow_private=settings.fetch.allow_private, clock=lambda: monotonic_ms() / 1000
     )
-    files = Files(
-        warc=WarcWriter(
-            crawl.folder,
-            prefix=settings.crawl.name,
-            session=crawl.session,
-            settings=settings.archive,
-            software=f"{PACKAGE}/{program_version()}",
+    write_warc = partial(
+        WarcWriter, crawl.folder, session=crawl.session, settings=settings.archive,
+        software=f"{PACKAGE}/{program_version()}",
+        about=about_archive(
+            settings, user_agent=user_agent(settings, program_version()), sender=sender_of(settings.fetch.contact)
         ),
+    )  # fmt: skip
+    files = Files(
+        warc=write_warc(prefix=settings.crawl.name),
+        exchanges=write_warc(prefix=f"{settings.crawl.name}{OF_EXCHANGES}"),
         index=IndexWriter(crawl.folder, crawl.session),
         items=ItemWriter(crawl.folder, crawl.session, level=settings.archive.compression_level),
         # One for each worker, and one for the committer.
@@ -135,6 +143,7 @@ async def open_instance(
     finally:
         await resolver.close()
         await asyncio.to_thread(_close_files, files.history, files.index, files.items, files.warc)
+        await asyncio.to_thread(_close_exchanges, files.exchanges)
         files.told.close(keep=not is_finished)
         files.inflight_log.close()
 
@@ -258,10 +267,18 @@ class Parts:
         return SessionNotes(
             liveness=SessionLiveness(self.settings.membership, is_in_doubt=lambda: self.engine.is_in_doubt),
             inflight_log=self.files.inflight_log,
-            notes=AttemptNotes(self.files.history, node=self.node, session=self.crawl.session),
+            notes=AttemptNotes(
+                self.files.history, node=self.node, session=self.crawl.session, failed=self.exchanges.failed
+            ),
+            exchanges=self.exchanges,
             note_sent=self.frontier.note_sent,
             give_up=lambda: self.stop.set(OUTAGE),
         )
+
+    @cached_property
+    def exchanges(self) -> Exchanges:
+        writer = self.files.exchanges if self.settings.archive.warc else None
+        return Exchanges(writer, refuses=lambda: self.disk_room.refuses)
 
     @cached_property
     def disk_room(self) -> DiskRoom:
@@ -367,7 +384,10 @@ class Parts:
 
     @cached_property
     def reader(self) -> RobotsReader:
-        return RobotsReader(self.robots, self.fetcher, SlotBorrower(self.frontier, self.router.placement.of))
+        return RobotsReader(
+            self.robots, self.fetcher, SlotBorrower(self.frontier, self.router.placement.of),
+            note=partial(self.exchanges.answered, Kind.ROBOTS),
+        )  # fmt: skip
 
     @cached_property
     def gate(self) -> RobotsGate:
@@ -533,6 +553,7 @@ class Parts:
                 frontier, held, lambda: [*self.fetching.in_turn, *self.committer.claims], visibility_ms=visibility_ms
             ),
             "attempts": self.session.notes.run,
+            "exchanges": self.exchanges.run,
             "event loop delay": self.vitals.watch_loop,
             "disk": self.vitals.watch_disk,
             "standstill": self.standstill.run,
@@ -596,3 +617,11 @@ def _close_files(*files: WarcWriter | IndexWriter | ItemWriter | HistoryWriter) 
     with contextlib.ExitStack() as stack:
         for file in files:
             stack.callback(file.close)
+
+
+def _close_exchanges(file: WarcWriter) -> None:
+    """They fail nothing."""
+    try:
+        file.close()
+    except ArchiveError as error:
+        log.warning("exchanges.not_written", extra={"error": str(error)})

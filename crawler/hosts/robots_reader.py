@@ -67,7 +67,10 @@ class RobotsReader:
         slot_borrower: SlotBorrower,
         *,
         patience_ms: int = PATIENCE_MS,
+        note: Callable[[FetchResult], None] = lambda _: None,
     ) -> None:
+        """`note` is called with each answer, or failure."""
+        self._note = note
         self._cache = cache
         self._fetcher = fetcher
         self._slot_borrower = slot_borrower
@@ -113,6 +116,7 @@ class RobotsReader:
             result = await self._fetcher.fetch(
                 url, body_bytes_max=BODY_BYTES_MAX, before_send=before_send, working=working
             )
+            self._note(result)
             fetch_ms, response = result.fetch_ms, result.response
             if result.wants_signature:
                 return RobotsResult(None, is_requested=True, fetch_ms=fetch_ms)
@@ -173,6 +177,7 @@ class RobotsReader:
         url = robots_fetch.url
         limit = BODY_BYTES_MAX
         result = await self._fetcher.fetch(url, body_bytes_max=limit, before_send=before_send, working=working)
+        self._note(result)
         if result.wants_signature or (result.stale_connection and not robots_fetch.was_stale):
             robots_fetch.was_stale = result.stale_connection
             return RobotsResult(None, is_requested=True, fetch_ms=result.fetch_ms)

@@ -26,6 +26,7 @@ POINTS = (
     "page.handled",  # its handler has ended, nothing is on disk
     "archive.written",  # the record is in memory, not synced
     "archive.synced",
+    "exchanges.added",  # robots.txt and the like are in memory, not synced
     "route.added",  # the links are in other partitions, the page is not acked
     "ack.answered",  # committed, not indexed
     "end.answered",  # a retry, dead letter or refusal is written

@@ -26,6 +26,7 @@ from typing import cast
 from crawler.model import FailureKind
 from crawler.web.in_flight import FREE_BYTES, BytesInFlight, Share
 from crawler.web.response import HEADERS_BYTES_MAX, BadHead, Head, ResponseReader
+from crawler.web.tls import names_of
 
 IDLE: AbstractContextManager[None] = nullcontext()
 
@@ -65,6 +66,7 @@ class Connection(asyncio.Protocol):
         "is_spoiled",
         "is_stale",
         "remote_ip",
+        "tls_names",
         "truncated",
     )
 
@@ -97,6 +99,7 @@ class Connection(asyncio.Protocol):
         self.idle_since = 0.0
         self.is_reused = self.is_stale = self.is_spoiled = False
         self.remote_ip = ""
+        self.tls_names = "", ""
         self.truncated = ""
         self.failure: tuple[FailureKind, str] | None = None
 
@@ -192,7 +195,8 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self.remote_ip = peer[0] if peer else ""
-        self._is_tls = self.tls() is not None
+        tls = self.tls()
+        self._is_tls, self.tls_names = tls is not None, names_of(tls)
         self._fd = transport.get_extra_info("socket").fileno()
         self._readable.register(self._fd, select.POLLIN)
 

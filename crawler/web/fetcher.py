@@ -299,6 +299,7 @@ class Fetcher:
             sent = self._without_transfer_coding(answer, raw, truncated, body_limit)
             raw, truncated = sent.body, truncated or ("length" if sent.truncated else "")
             found, share = await self._decode(answer, raw, truncated, body_limit, share)
+            tls_version, cipher_suite = connection.tls_names if origin.is_tls else ("", "")
             response = Response(
                 url=url,
                 status=answer.status,
@@ -313,6 +314,8 @@ class Fetcher:
                 request_head=message.kept_head,
                 request_body=message.kept_body,
                 remote_ip="" if origin.has_proxy else connection.remote_ip,
+                tls_version=tls_version,
+                cipher_suite=cipher_suite,
                 started_at=started_at,
                 fetch_ms=fetch_ms,
             )

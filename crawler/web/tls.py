@@ -76,3 +76,28 @@ class ResumingContext(ssl.SSLContext):
     def forget_session(self, host: str) -> None:
         """A handshake with the host failed: the next one is a whole one."""
         self._sessions.pop(host, None)
+
+
+_VERSIONS = {f"TLSv1.{minor}": f"tls/1.{minor}" for minor in (1, 2, 3)} | {"TLSv1": "tls/1.0"}
+_EXCHANGES = ("ECDHE-ECDSA", "ECDHE-RSA", "DHE-RSA")
+_CIPHERS = {
+    "AES128-GCM-SHA256": "AES_128_GCM_SHA256",
+    "AES256-GCM-SHA384": "AES_256_GCM_SHA384",
+    "CHACHA20-POLY1305": "CHACHA20_POLY1305_SHA256",
+    "AES128-SHA256": "AES_128_CBC_SHA256",
+    "AES256-SHA256": "AES_256_CBC_SHA256",
+    "AES256-SHA384": "AES_256_CBC_SHA384",
+}
+# What OpenSSL calls them, and the IANA. Those of TLS 1.3 have one name.
+_SUITES = {f"{e}-{c}": f"TLS_{e.replace('-', '_')}_WITH_{name}" for e in _EXCHANGES for c, name in _CIPHERS.items()}
+
+
+def names_of(tls: ssl.SSLObject | None) -> tuple[str, str]:
+    """Version and cipher suite of a connection, as the fields WARC-Protocol and WARC-Cipher-Suite have them; "" for
+    what is not known.
+    """
+    if tls is None:
+        return "", ""
+    cipher = tls.cipher()
+    name = cipher[0] if cipher else ""
+    return _VERSIONS.get(tls.version() or "", ""), name if name.startswith("TLS_") else _SUITES.get(name, "")

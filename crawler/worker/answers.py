@@ -1,10 +1,12 @@
 """What the answer to a page's request becomes: a page to commit, a failed attempt, or another request."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from crawler.archive.warc import Kind
 from crawler.content.sitemap import NO_SITEMAP
 from crawler.frontier.deferred import ALLOW_PRIVATE
 from crawler.frontier.owner import Settlement
@@ -28,11 +30,10 @@ from crawler.routing.runs_known import RunBook
 from crawler.rules.poison import CrashAction
 from crawler.rules.requests import takes_body_away
 from crawler.runtime.crash_points import reached
-from crawler.worker.attempts import AttemptNotes
-from crawler.worker.before_page import Hosts, Means
+from crawler.worker.before_page import Hosts, Means, SessionNotes
 from crawler.worker.cookie_walls import CookieWalls
 from crawler.worker.outcomes import Committable, Deferred, Failed
-from crawler.worker.page_requests import Answered, PageRequest
+from crawler.worker.page_requests import Answered, PageRequest, Step
 from crawler.worker.page_rights import RightsRules, withheld
 from crawler.worker.response_policy import is_once
 from crawler.worker.turn import Deliver, Requeue, Turn, TurnEnd
@@ -54,7 +55,7 @@ class Answers:
         self,
         means: Means,
         hosts: Hosts,
-        notes: AttemptNotes,
+        session: SessionNotes,
         runs: RunBook,
         walls: CookieWalls,
         rights: RightsRules,
@@ -63,7 +64,8 @@ class Answers:
     ) -> None:
         self._means = means
         self._hosts = hosts
-        self._notes = notes
+        self._notes = session.notes
+        self._exchanges = session.exchanges
         self._runs = runs
         self._cookie_walls = walls
         self._rights = rights
@@ -75,7 +77,7 @@ class Answers:
         claim = page_request.claim
         walls, step, may_ask = self._cookie_walls, page_request.step, partial(self._may_ask, claim)
         if step is not None and step.number:  # the response is not the page's
-            if walls.continues(claim, step, answered, may_ask):
+            if self._goes_on(step, answered, may_ask):
                 return Requeue()
             response = step.first
         else:
@@ -95,15 +97,30 @@ class Answers:
                 failed = self._hosts.policy.failed(claim, FailureKind.REDIRECT_WITH_BODY, f"to {target}", settled)
                 return attempt_failed(page_request, failed)
             if step is None and walls.starts(claim, response, target, may_ask):
+                self._passed(page_request, response if target == claim.url else None)  # else it may be the result yet
                 return Requeue()
         if step is not None and not step.number:
             walls.returned(claim, step, response)
+            self._passed(page_request, step.first)
         if page_request.session is not None and (end := await self._lost(page_request, response, target, settled)):
             return end
         found = await self._handled(turn, content, settled)
         if isinstance(found, Failed):
             return attempt_failed(page_request, found)
         return Deliver(self._committable(answered, response, content, found, target))
+
+    def _goes_on(self, step: Step, answered: Answered, may_ask: Callable[[str], bool]) -> bool:
+        """Does this answer of a cookie wall lead to a next step?"""
+        page_request, result = answered.page_request, answered.result
+        goes_on = self._cookie_walls.continues(page_request.claim, step, answered, may_ask)
+        if goes_on or result.response is None:  # else it is kept for the page of its own URL
+            self._exchanges.answered(Kind.COOKIE_WALL, result, is_private=page_request.session is not None)
+        return goes_on
+
+    def _passed(self, page_request: PageRequest, response: Response | None) -> None:
+        """A response on the way through a cookie wall is no page's result; None: there is none."""
+        if response is not None:
+            self._exchanges.add(Kind.COOKIE_WALL, response, is_private=page_request.session is not None)
 
     def _committable(
         self, answered: Answered, response: Response, content: Response, found: Found, target: str

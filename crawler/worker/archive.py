@@ -60,6 +60,7 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
     """What one session writes into the crawl folder."""
 
     warc: WarcWriter
+    exchanges: WarcWriter
     index: IndexWriter
     items: ItemWriter
     inflight_log: InflightLog

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from crawler.archive.history import Attempt, Became, HistoryWriter
@@ -19,8 +20,12 @@ log = logging.getLogger(__name__)
 class AttemptNotes:
     """Notes the attempts of one session."""
 
-    def __init__(self, writer: HistoryWriter, *, node: str, session: str) -> None:
+    def __init__(
+        self, writer: HistoryWriter, *, node: str, session: str, failed: Callable[[Failed], None] = lambda _: None
+    ) -> None:
+        """`failed` is called with each attempt that failed, once the engine has accepted that."""
         self._writer = writer
+        self._failed = failed
         self.node = node
         self.session = session
 
@@ -30,6 +35,7 @@ class AttemptNotes:
         if isinstance(outcome, Committable):
             self._note(outcome.claim, Became.COMMITTED, **_of_response(outcome))
         elif isinstance(outcome, Failed):
+            self._failed(outcome)
             became = Became.RETRY if outcome.retry_in_ms >= 0 else Became.DEAD
             self._note(outcome.claim, became, is_attempt=outcome.is_attempt, **_of_failure(outcome))
         elif isinstance(outcome, Refused):

@@ -38,6 +38,7 @@ from crawler.worker import url_lines
 from crawler.worker.address_limit import AddressLimiter
 from crawler.worker.attempts import AttemptNotes
 from crawler.worker.counters import LastError
+from crawler.worker.exchanges import Exchanges
 from crawler.worker.handle import HandlerStage
 from crawler.worker.page_requests import OpenRequests
 from crawler.worker.response_policy import Recall, ResponsePolicy
@@ -77,6 +78,7 @@ class SessionNotes(msgspec.Struct, frozen=True, kw_only=True):
     liveness: SessionLiveness
     inflight_log: InflightLog
     notes: AttemptNotes
+    exchanges: Exchanges
     note_sent: Callable[[Fence, Claim], Awaitable[AckOutcome]]
     give_up: Callable[[], None]
 

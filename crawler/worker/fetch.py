@@ -112,7 +112,7 @@ class FetchStage:
         self._cookie_walls = CookieWalls()
         self._rights = RightsRules(settings)
         self._answers = Answers(
-            means, hosts, session.notes, runs, self._cookie_walls, self._rights, obeys_robots=settings.robots.obey
+            means, hosts, session, runs, self._cookie_walls, self._rights, obeys_robots=settings.robots.obey
         )  # fmt: skip
         # Also while a page is parsed. By worker, because two may have one claim: the first requeued it and pauses.
         self._in_turn: dict[int, Claim] = {}

@@ -11,9 +11,10 @@ from crawler.archive import index_writer
 from crawler.archive.forget_files import ForgetFiles, target_of
 from crawler.archive.items import ItemFiles
 from crawler.archive.repair import Flaw, IndexLine, walk_lines, walk_responses
+from crawler.archive.warc import Kind
 from crawler.archive.warc_reader import read_record
 from crawler.rules.forgotten import ForgottenDomain, Named, digest_of, forgotten_of
-from tests.archive.archive_samples import entry
+from tests.archive.archive_samples import entry, response, writer_in
 from tests.archive.prune_lab import Archive, Killed, Page, archive
 
 KEY = b"k" * 16
@@ -117,6 +118,27 @@ def test_kills_at_any_step_and_within_the_index_lose_nothing(
         is_gone(made, named)
     kept = {url: found for url, found in before.items() if not wanted[1].owns(url)}
     assert contents(made, wanted[0]) == kept
+
+
+@pytest.mark.parametrize("has_all", [True, False])
+def test_what_was_exchanged_besides_pages_goes_by_its_url(tmp_path: Path, has_all: bool) -> None:
+    """Also where other folders are not given: no line of any would name it."""
+    made, named = archive(tmp_path, [Page(number=1)]), Named("d0.test")
+    writer = writer_in(made.folder, "ee55")
+    for host in ("d0.test", "d1.test"):
+        asked = f"GET /robots.txt HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
+        robots = response(url=f"http://{host}/robots.txt", raw_body=host.encode(), request_head=asked)
+        writer.add_exchange(robots, Kind.ROBOTS)
+        writer.add_failure(f"http://{host}/x", at=1.0, fields={"reason": "timeout"})
+    writer.close()
+    files = ForgetFiles([made.folder], named, forgotten=None, has_all=has_all, step=lambda _: None)
+    files.read()
+    files.change_files(dry_run=False)
+    files.close()
+    assert (files.figures.records, files.unreached) == (3, []), "the response, its request and the failure"
+    text = b"".join(gzip.decompress(path.read_bytes()) for path in made.folder.warc.iterdir())
+    assert b"d0.test" not in text
+    assert text.count(b"Crawler-Kind: ") == 3
 
 
 def test_lines_that_cannot_be_changed_keep_all_files(tmp_path: Path) -> None:

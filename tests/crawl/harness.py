@@ -10,6 +10,7 @@ from typing import Any
 
 from crawler.archive.folder import open_existing
 from crawler.archive.index_reader import read_entries
+from crawler.archive.warc_writer import OF_EXCHANGES
 from crawler.crawl.build import open_instance
 from crawler.crawl.instance import Instance
 from crawler.crawl.opening import OpenCrawl, make_seeder, open_crawl
@@ -61,6 +62,12 @@ class Crawled:
     def twice(self) -> list[str]:
         counted = Counter((e.url, e.visit) for e in self.entries)
         return [url for (url, _), n in counted.items() if n > 1]
+
+
+def warc_of_pages(folder: Path) -> Path:
+    """The WARC file of a crawl folder that has its pages, if there is one."""
+    (found,) = (path for path in (folder / "warc").iterdir() if OF_EXCHANGES not in path.name)
+    return found
 
 
 def entries_of(folder: Path) -> list[CommitEntry]:

@@ -17,7 +17,7 @@ from crawler.crawl.opening import make_router, make_seeder, open_crawl
 from crawler.errors import ArchiveError, ConflictError
 from crawler.views.whole import losses
 from tests.archive.archive_samples import response, writer_in
-from tests.crawl.harness import crawl, entries_of, lab_names
+from tests.crawl.harness import crawl, entries_of, lab_names, warc_of_pages
 from tests.crawl.rebuild_lab import (
     Lab,
     WebLab,
@@ -236,7 +236,7 @@ async def test_pages_that_lost_their_line_are_fetched_again_though_no_link_leads
 async def test_a_rebuild_takes_damage_out_of_a_warc_file_and_keeps_its_bytes(lab: WebLab) -> None:
     some = await lab.crawl_some(120)
     folder = folder_of(lab.settings())
-    (file,) = folder.warc.iterdir()
+    file = warc_of_pages(folder.root)
     hurt = sorted((e for e in some.entries if e.warc is not None), key=lambda e: e.warc.offset if e.warc else 0)[9]
     assert hurt.warc is not None
     data, begin, end = file.read_bytes(), hurt.warc.offset, hurt.warc.offset + hurt.warc.length
@@ -263,7 +263,7 @@ async def test_records_that_other_bytes_moved_are_found_by_everybody_after_a_reb
     lab: WebLab, is_kept: bool
 ) -> None:
     some = await lab.crawl_some(120)
-    (file,) = folder_of(lab.settings()).warc.iterdir()
+    file = warc_of_pages(folder_of(lab.settings()).root)
     places = sorted(entry.warc.offset for entry in some.entries if entry.warc is not None)
     data, at = file.read_bytes(), places[len(places) // 2]
     file.write_bytes(data[:at] + b"\xff" * 77 + data[at:])

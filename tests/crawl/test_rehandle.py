@@ -24,7 +24,7 @@ from crawler.views.dead_letter_changes import LetterFilter, retry
 from crawler.views.pruning import Wanted, prune
 from crawler.views.rehandling import RehandleResult, rehandle
 from tests.crawl.handlers_lab import HOST, Lab, asked, lab, page
-from tests.crawl.harness import crawl, lab_names, settings_of
+from tests.crawl.harness import crawl, lab_names, settings_of, warc_of_pages
 from tests.crawl.rebuild_lab import audit, rebuild
 from tests.support.engine import Engine
 from tests.support.serving import Site, serve_resources
@@ -225,7 +225,7 @@ async def test_a_page_whose_body_is_missing_keeps_its_items_and_is_counted(tmp_p
         none = await crawled(tmp_path / "none", site, archive__warc=False)
     result = await again(none, TITLES)
     assert (result.unreadable, result.items, result.changed) == ({"no_record": 7}, 7, 0)
-    (warc,) = (made.folder / "warc").iterdir()
+    warc = warc_of_pages(made.folder)
     whole = warc.read_bytes()
     entry = next(one for one in IndexReader(open_existing(made.folder)).entries() if one.url.endswith("/p3"))
     assert entry.warc

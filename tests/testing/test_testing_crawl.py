@@ -12,6 +12,7 @@ from crawler.errors import UsageError
 from crawler.settings import load
 from crawler.testing import ExampleWeb, GeneratedWeb, Resource, crawl, serve
 from crawler.web.resolver import CachingResolver
+from tests.crawl.harness import warc_of_pages
 
 ANY = {"scope.mode": "any"}
 
@@ -61,7 +62,7 @@ def test_settings_by_site_hold_for_the_urls_as_they_stand(tmp_path: Path) -> Non
     with serve({"https://a.test/": '<a href="/b">x</a><a href="/c">x</a>', "https://a.test/b": "x"}) as served:
         done = crawl(app, "https://a.test/", web=served, config=config, folder=tmp_path / "kept")
     assert done.items == [{"url": "https://a.test/b"}]
-    (archive,) = (tmp_path / "kept" / "warc").glob("*.warc.gz")
+    archive = warc_of_pages(tmp_path / "kept")
     heads = [head for head in gzip.decompress(archive.read_bytes()).split(b"\r\n\r\n") if head.startswith(b"GET ")]
     assert [head.split()[1] for head in heads if b"X-Team: search" in head] == [b"https://a.test/b"]
     assert {head.split()[1] for head in heads} == {b"https://a.test/", b"https://a.test/b", b"https://a.test/c"}

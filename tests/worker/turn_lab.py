@@ -21,6 +21,7 @@ from crawler.worker.before_page import Hosts, Means, SessionNotes
 from crawler.worker.claim import Claimer
 from crawler.worker.counters import Counters
 from crawler.worker.disk_room import DiskRoom
+from crawler.worker.exchanges import Exchanges
 from crawler.worker.fetch import FetchStage
 from crawler.worker.internal_errors import ContentSteps
 from crawler.worker.open_claims import OpenClaims
@@ -98,7 +99,7 @@ def stage_with(scheduler: Scheduler, settings: Settings, callbacks: Mapping[str,
         "addresses": AddressLimiter(scheduler, limit=settings.politeness.concurrency_per_address),
         "traps": TrapMemory(settings.traps), "scheduler": scheduler, "requests": OpenRequests(),
         "sessions": SimpleNamespace(wants=lambda _: False), "handling": SimpleNamespace(prepares=False),
-        "fetcher": fetcher_of(), "give_up": never,
+        "fetcher": fetcher_of(), "give_up": never, "exchanges": Exchanges(None),
     }  # fmt: skip
     known: dict[str, Any] = defaultdict(SimpleNamespace, defaults | parts)
     runs: Any = SimpleNamespace(
