@@ -214,6 +214,7 @@ class RestateItem(NamedTuple):
     items: int = 0
     lost: dict[str, int] = {}  # noqa: RUF012 - what is missing of the page, by total
     url: str = ""  # needed then
+    said: dict[str, int] = {}  # noqa: RUF012 - about its use, by total
 
 
 class AcquireArgs(NamedTuple):

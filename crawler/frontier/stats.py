@@ -16,6 +16,8 @@ from crawler.frontier.codec import (
 )
 from crawler.frontier.deferred import PAUSED
 from crawler.frontier.keys import Keys
+from crawler.model import CommitEntry, Rights
+from crawler.rules.rights import PURPOSES
 
 TOTAL_FIELDS = (
     "added", "done", "spilled", "spilled_deferred", "bytes", "retries", "dead", "expired", "deferrals", "released",
@@ -44,6 +46,18 @@ _TEXTS = frozenset({"borrower", "waiter", "domain", "stop", "users", "turns"})
 def lost_of(*, truncated: str, decode_error: str) -> str:
     """The reason, of LOST, for which a part of a committed page may be missing; "": none. A page counts once."""
     return f"{CUT_BODY}{truncated}" if truncated else NOT_DECODED if decode_error else ""
+
+
+def lost_in(entry: CommitEntry) -> str:
+    """The same of a page by the line of its commit."""
+    return OF_RIGHTS if entry.is_withheld else lost_of(truncated=entry.truncated, decode_error=entry.decode_error)
+
+
+def said_in(rights: Rights | None) -> dict[str, int]:
+    """The totals, of SAID, that a page adds to."""
+    if rights is None:
+        return {}
+    return {f"{SAID}{purpose}:{word}": 1 for purpose in PURPOSES if (word := getattr(rights, purpose))}
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):

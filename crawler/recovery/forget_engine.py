@@ -33,7 +33,7 @@ from crawler.frontier.arguments import ForgetQueueArgs
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.jobs import job_from, revision_from, row_from
 from crawler.frontier.restore import DoneUrl, Restoring
-from crawler.frontier.stats import lost_of
+from crawler.frontier.stats import lost_in, said_in
 from crawler.model import CommitEntry, RefusalReason
 from crawler.recovery.copying import read_entries
 from crawler.rules.forgotten import ForgottenDomain, Named, without_name
@@ -112,12 +112,12 @@ class ForgetEngine:
 
     def _done(self, entry: CommitEntry) -> DoneUrl:
         domain, queue, partition = self._crawl.placement.of(entry.url)
-        lost = lost_of(truncated=entry.truncated, decode_error=entry.decode_error)
+        lost = lost_in(entry)
         return DoneUrl(
             fingerprint=entry.fingerprint, partition=partition, domain=domain, queue=queue,
             status=entry.counted_status, body_bytes=entry.body_bytes, fetch_ms=entry.fetch_ms,
             seed_number=entry.seed_number, run=entry.run, items=entry.items.count if entry.items else 0,
-            lost={lost: 1} if lost else {}, url=entry.url,
+            lost={lost: 1} if lost else {}, url=entry.url, said=said_in(entry.rights),
         )  # fmt: skip
 
     async def clear_log(self, entries: Sequence[CommitEntry]) -> None:

@@ -18,7 +18,7 @@ CREATE TABLE pages (
     fp INTEGER PRIMARY KEY, depth INTEGER NOT NULL, redirects INTEGER NOT NULL, status INTEGER NOT NULL,
     bytes INTEGER NOT NULL, fetch_ms INTEGER NOT NULL, seed INTEGER NOT NULL,
     items INTEGER NOT NULL, run TEXT NOT NULL, lost TEXT NOT NULL, offset INTEGER NOT NULL,
-    request TEXT NOT NULL,
+    request TEXT NOT NULL, said TEXT NOT NULL,
     found INTEGER NOT NULL DEFAULT 0, is_there INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE elsewhere (
@@ -63,6 +63,7 @@ class KnownPage(NamedTuple):
     lost: str = ""  # why a part of it may be missing, as its commit counted it
     offset: int = -1  # of its record
     request: str = ""  # JSON; "": a plain GET
+    said: str = ""  # totals of what was said about its use, with blanks between them
 
     @property
     def is_sitemap(self) -> bool:
@@ -99,13 +100,13 @@ class PageBook:
         row = (int(fingerprint), *page)
         return bool(
             self._db.execute(
-                "INSERT OR IGNORE INTO pages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0)", row
+                "INSERT OR IGNORE INTO pages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0)", row
             ).rowcount
         )
 
     def page(self, fingerprint: str) -> KnownPage | None:
         row = self._db.execute(
-            "SELECT depth, redirects, status, bytes, fetch_ms, seed, items, run, lost, offset, request FROM pages "
+            "SELECT depth, redirects, status, bytes, fetch_ms, seed, items, run, lost, offset, request, said FROM pages "
             "WHERE fp = ?",
             (int(fingerprint),),
         ).fetchone()

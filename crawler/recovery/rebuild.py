@@ -40,7 +40,7 @@ from crawler.crawl.admission import bound_of
 from crawler.engine.server import Change
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.codec import pack_request
-from crawler.frontier.stats import lost_of
+from crawler.frontier.stats import lost_in, said_in
 from crawler.model import Candidate, CommitEntry, Followed
 from crawler.recovery.jobs import restore_jobs
 from crawler.recovery.page_book import KnownPage, PageBook
@@ -438,7 +438,6 @@ def _file_of(entry: CommitEntry, *, is_lost: bool) -> str:
 
 def _page_of(e: CommitEntry) -> KnownPage:
     items, offset = e.items.count if e.items else 0, e.warc.offset if e.warc else -1
-    lost = lost_of(truncated=e.truncated, decode_error=e.decode_error)
     return KnownPage(
         e.depth,
         e.redirects,
@@ -448,7 +447,8 @@ def _page_of(e: CommitEntry) -> KnownPage:
         e.seed_number,
         items,
         e.run,
-        lost,
+        lost_in(e),
         offset,
         pack_request(e.request) if e.request else "",
+        " ".join(said_in(e.rights)),
     )

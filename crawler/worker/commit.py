@@ -43,12 +43,12 @@ from crawler.frontier.stats import (
     NAMED,
     OF_RIGHTS,
     OF_SITEMAP,
-    SAID,
     SCRIPTED,
     SEED_LED_AWAY,
     UNCHANGED,
     UNSIGNED,
     lost_of,
+    said_in,
 )
 from crawler.membership.held import HeldPartitions
 from crawler.model import (
@@ -65,7 +65,6 @@ from crawler.model import (
     Response,
 )
 from crawler.rules.conditional import head_digest
-from crawler.rules.rights import PURPOSES
 from crawler.runtime.clocks import ENGINE_PAUSE_S, monotonic_ms, wall_s
 from crawler.runtime.crash_points import reached
 from crawler.settings import ArchiveSettings
@@ -597,8 +596,7 @@ def _counts(outcome: Committable) -> dict[str, int]:
     found[f"{HANDLED}{outcome.handled.handler}"] = int(bool(outcome.handled.handler))
     found[UNCHANGED] = int(outcome.original is not None)
     found[NAMED] = outcome.named
-    if outcome.rights is not None:
-        found |= {f"{SAID}{purpose}:{word}": 1 for purpose in PURPOSES if (word := getattr(outcome.rights, purpose))}
+    found |= said_in(outcome.rights)
     found |= {f"{LOST}{reason}": n for reason, n in lost.items()}
     return {name: n for name, n in found.items() if n}
 
