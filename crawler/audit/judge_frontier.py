@@ -62,6 +62,7 @@ class FrontierJudge:
         self._fingerprints = fingerprints
         self._began: list[tuple[int, int, int]] = []
         self._tallies: list[Tally] = []
+        self._forgotten_of_runs = 0
 
     async def begin(self) -> None:
         """Note where the counters stand, to know in the end whether the crawl was going on meanwhile."""
@@ -135,6 +136,11 @@ class FrontierJudge:
         self._report.is_moving = await self._states.counters() != self._began
 
     @property
+    def forgotten_of_runs(self) -> int:
+        """How many pages of ended runs were of forgotten domains, after `judge`."""
+        return self._forgotten_of_runs
+
+    @property
     def seen_runs(self) -> dict[str, set[int]]:
         """Runs of which partitions had seen URLs when they were counted, and these partitions."""
         found: defaultdict[str, set[int]] = defaultdict(set)
@@ -158,7 +164,9 @@ class FrontierJudge:
             report.refused += tally.refused
             report.deferred += tally.deferred
             found = committed.get(tally.partition, NOTHING_COMMITTED)
-            await self._judge_partition(tally, with_forgotten(tally, found))
+            known = with_forgotten(tally, found)
+            self._forgotten_of_runs += known.run_pages - found.run_pages
+            await self._judge_partition(tally, known)
         is_short = not report.lacking
         if is_short and any(
             tally.committed - tally.forgotten > committed.get(tally.partition, NOTHING_COMMITTED).total

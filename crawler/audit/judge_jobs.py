@@ -20,12 +20,17 @@ COUNTED = (Outcome.FINISHED, Outcome.LIMITED, Outcome.STOPPED, Outcome.FAILED)
 
 
 async def judge_jobs(
-    books: JobBooks, report: Report, pages_of: Callable[[str], int] | None = None, *, before_s: float = 0.0
+    books: JobBooks,
+    report: Report,
+    pages_of: Callable[[str], int] | None = None,
+    *,
+    before_s: float = 0.0,
+    forgotten: int = 0,
 ) -> None:
     """Read and judge all jobs. Raises EngineError.
 
     `pages_of`: how many pages of a run the index has; `before_s`: it has all of runs that ended before this time (wall
-    clock).
+    clock). `forgotten`: how many pages of ended runs were of domains that the crawl has forgotten: rows count them.
     """
     unsteady = 0
     async for some in books.read():
@@ -35,7 +40,7 @@ async def judge_jobs(
                 continue
             _judge(book, report)
             if pages_of is not None:
-                _judge_pages(book, report, pages_of, before_s - CLOCK_S)
+                forgotten -= _judge_pages(book, report, pages_of, before_s - CLOCK_S, forgotten)
     if unsteady:
         report.notes.append(f"{counted(unsteady, 'job')} changed at every look and not judged")
 
@@ -53,13 +58,21 @@ def _judge(book: JobBook, report: Report) -> None:
         report.findings.runs.add(job=book.job.name, run=run, reason=reason)
 
 
-def _judge_pages(book: JobBook, report: Report, pages_of: Callable[[str], int], before_s: float) -> None:
-    """Does the index have as many pages of each run as its row says?"""
-    name = book.job.name if book.job else book.id
+def _judge_pages(
+    book: JobBook, report: Report, pages_of: Callable[[str], int], before_s: float, forgotten: int
+) -> int:
+    """Does the index have as many pages of each run as its row says, without those that were forgotten? How many of
+    these the runs of this job lack.
+    """
+    name, lacking = book.job.name if book.job else book.id, 0
     for row in book.rows:
         if row.outcome in COUNTED and row.ended_at < before_s and (pages := pages_of(row.run)) != row.pages:
+            if 0 < row.pages - pages <= forgotten - lacking:
+                lacking += row.pages - pages
+                continue
             reason = f"its row has {counted(row.pages, 'page')}, the index and the engine's log have {pages:,}"
             report.findings.runs.add(job=name, run=row.run, reason=reason)
+    return lacking
 
 
 def _wrong_times(book: JobBook, job: Job) -> Iterator[tuple[int, str]]:

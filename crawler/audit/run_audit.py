@@ -123,7 +123,8 @@ async def _judge(
     await frontier.judge()
     if part is None:
         pages_of = None if report.lacking else ledger.pages_of
-        await judge_jobs(subject.jobs, report, pages_of, before_s=began_s if report.is_moving else math.inf)
+        before_s, forgotten = began_s if report.is_moving else math.inf, frontier.forgotten_of_runs
+        await judge_jobs(subject.jobs, report, pages_of, before_s=before_s, forgotten=forgotten)
         await judge_runs(subject.runs, frontier.seen_runs, report)
     if subject.web_logs.files:
         await _judge_web_logs(subject, ledger, reader, report, meter)

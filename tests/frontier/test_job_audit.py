@@ -232,6 +232,15 @@ async def test_a_run_with_more_or_fewer_pages_in_its_row_than_in_the_index_is_fo
         assert all("its row has 0 pages, the index" in one["reason"] for one in report.findings.runs.examples)
 
 
+@pytest.mark.parametrize(("forgotten", "found"), [(0, 2), (4, 1), (6, 1), (7, 0)])
+async def test_rows_may_have_as_many_more_pages_as_were_forgotten(lab: Lab, forgotten: int, found: int) -> None:
+    books, report = JobBooks(lab.door.engine, lab.door.keys, 1), Report(crawl="t")
+    ended = [row.run for row in (await lab.history()) if row.outcome in ("finished", "failed")][-2:]
+    pages = {row.run: row.pages for row in await lab.history()} | {ended[0]: -3, ended[1]: -4}
+    await judge_jobs(books, report, pages.__getitem__, before_s=math.inf, forgotten=forgotten)
+    assert report.findings.runs.count == found
+
+
 def test_a_crawl_without_jobs_has_no_line_for_them() -> None:
     assert TITLE not in report_text(Report(crawl="t"))
     assert f"ok    {TITLE}        0" in report_text(Report(crawl="t", jobs=1))
