@@ -85,13 +85,14 @@ def urls_of_root(root: str) -> list[str]:
 
 class Named:
     """Finds a domain's name in text: as a whole, or behind a dot; so `example.com` is not in `notexample.com`, nor in
-    `example.com.au`. Time is linear in the text.
+    `example.com.au`. Below a public suffix, as `github.io`, all names are other domains. Time is linear in the text.
     """
 
     def __init__(self, domain: str) -> None:
         self.domain = domain
         self._name = domain.lower().encode()
         self._is_name = domain[:1] != "["
+        self._has_hosts = registrable_domain(f"x.{domain}") == domain
 
     def is_in(self, text: bytes) -> bool:
         """Is the domain, or a host of it, named there?"""
@@ -106,10 +107,9 @@ class Named:
             at = lowered.find(name, at + 1)
         return False
 
-    @staticmethod
-    def _begins(text: bytes, at: int) -> bool:
+    def _begins(self, text: bytes, at: int) -> bool:
         if at == 0 or text[at - 1] not in _LABEL:
-            return True
+            return self._has_hosts or text[at - 1 : at] != b"."
         # an escape before it: \nexample.com in JSON, %2Fexample.com in a query
         return text[at - 2 : at - 1] == b"\\" or (at >= 3 and text[at - 3 : at - 2] == b"%")
 

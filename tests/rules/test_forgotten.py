@@ -32,6 +32,12 @@ AT = 1_700_000_000.0
         ("127.0.0.1", "1127.0.0.1", False),
         ("[::1]", "http://[::1]:80/", True),
         ("xn--bcher-kva.example", "https://xn--bcher-kva.example/", True),
+        ("com", "http://shop.com/", False),
+        ("com", "http://com/", True),
+        ("github.io", "http://me.github.io/ and me.github.io", False),
+        ("github.io", '{"url":"http://github.io/"}', True),
+        ("me.github.io", "http://www.me.github.io/", True),
+        ("10.0.0.1", "http://10.0.0.1:80/", True),
     ],
 )
 def test_text_names_a_domain_as_a_whole(domain: str, text: str, is_named: bool) -> None:
