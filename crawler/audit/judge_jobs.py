@@ -58,9 +58,7 @@ def _judge(book: JobBook, report: Report) -> None:
         report.findings.runs.add(job=book.job.name, run=run, reason=reason)
 
 
-def _judge_pages(
-    book: JobBook, report: Report, pages_of: Callable[[str], int], before_s: float, forgotten: int
-) -> int:
+def _judge_pages(book: JobBook, report: Report, pages_of: Callable[[str], int], before_s: float, forgotten: int) -> int:
     """Does the index have as many pages of each run as its row says, without those that were forgotten? How many of
     these the runs of this job lack.
     """

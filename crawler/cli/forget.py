@@ -1,6 +1,7 @@
 """`crawler forget`: removes all that a crawl has of a domain, and keeps it out permanently."""
 
 import argparse
+import os
 
 from crawler.archive.crawl_binding import bound_to
 from crawler.archive.folder import CrawlFolder, open_existing
@@ -12,7 +13,7 @@ from crawler.outputs.opening import targets_of
 from crawler.settings import Settings
 from crawler.terminal.output import show
 from crawler.terminal.progress import progress
-from crawler.views.forgetting import ForgetResult, forget, forget_text, known_folders
+from crawler.views.forgetting import ForgetResult, forget, forget_text
 from crawler.views.values import domain_alone
 
 
@@ -23,6 +24,7 @@ def run_forget(arguments: argparse.Namespace) -> int:
     if host != domain:
         raise UsageError(f"{host} belongs to {domain}, which is forgotten as a whole: 'crawler forget {domain}'")
     dirs = arguments.dir or []
+    dirs.sort(key=lambda name: not os.access(name, os.W_OK))  # the command itself needs one that can be written
     arguments.dir = dirs[0] if dirs else None
     settings = settings_of(arguments, in_folder=True)
     result = run_async(_forget(arguments, settings, domain, dirs[1:]))
@@ -47,7 +49,6 @@ async def _forget(arguments: argparse.Namespace, settings: Settings, domain: str
         folders = [crawl.folder, *(_folder_of(crawl, name) for name in others)]
         if len({folder.crawl for folder in folders}) < len(folders):
             raise UsageError("a folder is named twice")
-        known_folders(folders)
         with progress(verbose=arguments.verbose) as meter:
             return await forget(
                 crawl, domain, folders=folders, targets=targets, dry_run=arguments.dry_run, actor=actor(), meter=meter

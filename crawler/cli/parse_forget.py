@@ -11,18 +11,19 @@ examples:
   crawler forget shop.example -o pages.jsonl -o results.db    and in these outputs
   crawler forget shop.example --dir one --dir two             in several folders of one crawl
 
-No instance may run. All goes that the crawl has of a registrable domain: URLs that wait, dead
-letters, pages, items, cookies, history, seeds, lines of logs. URLs stay only where pages of other
-sites link to them. One digest, under the crawl's secret key, keeps the domain out permanently:
-links, redirects, seeds, sitemaps, imports and a rebuild can't bring it back, and nothing undoes it.
+While instances run they only stop fetching the domain: stop them, and give the command again. All
+goes that the crawl has of a registrable domain: URLs that wait, dead letters, pages, items,
+cookies, history, seeds, lines of logs. URLs stay only where pages of other sites link to them. One
+digest, under the crawl's secret key, keeps the domain out permanently: links, redirects, seeds,
+sitemaps, imports and a rebuild can't bring it back, and nothing undoes it.
 
 Each folder and output is listed as done, not reached or impossible. A command that was interrupted,
 or that did not reach all, is given again. Files of which a part goes are copied: one after the
 other, so the disk needs about 1 GB.
 
-exit codes: 0 all is done, 2 no such crawl, or no domain, 3 engine, 4 an instance, a prune, a
-rebuild, an export or an audit is in the way: repeat it later, 5 the disk is full or fails, 8 not
-all is done: the lines tell what is left, and what to do
+exit codes: 0 all is done, 2 no such crawl, or no domain, 3 engine, 4 a prune, a rebuild, an export
+or an audit is in the way: repeat it later, 5 the disk is full or fails, 8 not all is done: the
+lines tell what is left, and what to do
 """
 
 

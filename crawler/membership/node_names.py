@@ -153,12 +153,24 @@ async def check_no_instance_runs(
     """Raises ConflictError when an instance works on the crawl, or a command adds seeds where none may. One that may be
     dead is watched for some beats.
     """
+    if working := await running_nodes(members, is_lock_free, settings, may_seed=may_seed):
+        raise ConflictError(f"running on this crawl: {', '.join(working)}; stop all instances first")
+
+
+async def running_nodes(
+    members: Members,
+    is_lock_free: Callable[[Member], bool],
+    settings: MembershipSettings,
+    *,
+    may_seed: bool = True,
+) -> list[str]:
+    """Nodes of which an instance works on the crawl, or of commands that add seeds where none may. One that may be dead
+    is watched for some beats.
+    """
     listed = (await members.read()).values()
     there = [m for m in listed if not (may_seed and m.state == "seeding") and not is_lock_free(m)]
     if not there:
-        return
+        return []
     await asyncio.sleep(BEATS * settings.beat_s * max(m.time_scale for m in there))
     now = await members.read()
-    working = sorted(m.node for m in there if m.session in now and now[m.session].counter != m.counter)
-    if working:
-        raise ConflictError(f"running on this crawl: {', '.join(working)}; stop all instances first")
+    return sorted(m.node for m in there if m.session in now and now[m.session].counter != m.counter)

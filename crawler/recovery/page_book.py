@@ -106,8 +106,8 @@ class PageBook:
 
     def page(self, fingerprint: str) -> KnownPage | None:
         row = self._db.execute(
-            "SELECT depth, redirects, status, bytes, fetch_ms, seed, items, run, lost, offset, request, said FROM pages "
-            "WHERE fp = ?",
+            "SELECT depth, redirects, status, bytes, fetch_ms, seed, items, run, lost, offset, request, said "
+            "FROM pages WHERE fp = ?",
             (int(fingerprint),),
         ).fetchone()
         return KnownPage(*row) if row else None

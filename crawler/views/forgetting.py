@@ -1,11 +1,11 @@
 """Forgets a domain: its URLs, pages, items and records go, and one keyed digest keeps it out permanently.
 
-No instance may run meanwhile: the folders are held like by a prune and a crawl, and the engine is asked before and
-after. The record of the crawl, and of each folder, has the digest before anything else changes: so whatever happens
-later, nothing of the domain is fetched again. Then, in this order: what is committed and in no index yet is indexed;
-the engine forgets URLs and pages; outputs that know their records by key lose them; archive and items; the lines of
-the indexes; other files; outputs that are written again; the engine's file. Each step finds its work by itself, so a
-command that was killed is given again.
+The record of the crawl, and of each folder, has the digest before anything else changes: so whatever happens later,
+nothing of the domain is fetched again, and instances that run stop to within two seconds. No instance may run while the
+rest is done: the folders are held like by a prune and a crawl, and the engine is asked before and after. In this order:
+what is committed and in no index yet is indexed; the engine forgets URLs and pages; outputs that know their records by
+key lose them; archive and items; the lines of the indexes; other files; outputs that are written again; the engine's
+file. Each step finds its work by itself, so a command that was killed is given again.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from functools import partial
 import msgspec
 
 from crawler.archive.crawl_binding import bind, bound_to
-from crawler.archive.folder import CrawlFolder, alone_in, archive_error
+from crawler.archive.folder import SUBFOLDERS, CrawlFolder, alone_in
 from crawler.archive.forget_files import Figures, ForgetFiles, end, removed_drafts
 from crawler.archive.forget_rest import forget_rest, forget_spilled
 from crawler.archive.index_writer import IndexWriter
@@ -34,7 +34,7 @@ from crawler.crawl.opening import OpenCrawl
 from crawler.errors import ConflictError, CrawlerError
 from crawler.frontier.operator_log import Actor
 from crawler.frontier.restore import Restoring
-from crawler.membership.node_names import check_no_instance_runs, is_lock_free
+from crawler.membership.node_names import is_lock_free, running_nodes
 from crawler.model import CommitEntry
 from crawler.outputs.forgetting import (
     ForgetFailed,
@@ -81,6 +81,7 @@ class ForgetResult(msgspec.Struct, frozen=True, kw_only=True):
     engine: EngineFigures
     folders: Figures
     places: list[Place]
+    running: list[str] = []  # who is to be stopped: until then the domain is kept out, and nothing goes
 
     @property
     def is_done(self) -> bool:
@@ -97,28 +98,28 @@ async def forget(
     actor: Actor,
     meter: Meter = SILENT,
 ) -> ForgetResult:
-    """Forget a domain in the engine and in these folders, of which the crawl's own is the first.
+    """Forget a domain in the engine and in these folders, of which the crawl's own is the first. A folder that can't be
+    written is not reached. While instances run, the domain is only kept out.
 
-    Raises EngineError, ArchiveError, and ConflictError while instances, a prune, a rebuild or a reader are in the way:
-    the same call goes on later.
+    Raises EngineError, ArchiveError, and ConflictError while a prune, a rebuild or a reader is in the way, or an
+    instance in that of a dry run: the same call goes on later.
     """
+    writable = [folders[0], *(folder for folder in folders[1:] if not unwritable(folder))]
     with contextlib.ExitStack() as stack:
-        for folder in folders:
+        busy = await running_nodes(crawl.members, is_lock_free, crawl.settings.membership, may_seed=False)
+        for folder in writable:
             stack.enter_context(folder.exclusive(PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S))
-            try:
-                stack.enter_context(alone_in(folder, os.getpid()))
-            except ConflictError as error:
-                running = str(error).partition(";")[0]
-                raise ConflictError(f"{running}; stop it, and all instances of this crawl, and forget then") from None
             for file, what in ((PRUNE_FILE, "prune"), (REHANDLE_FILE, "rehandle")):
                 if (folder.root / file).exists():
                     raise ConflictError(f"a {what} was interrupted: run 'crawler {what}' first, which completes it")
-        await _check_stopped(crawl)
-        return await _Forget(crawl, domain, folders, targets, actor, meter, dry_run=dry_run).run()
-
-
-async def _check_stopped(crawl: OpenCrawl) -> None:
-    await check_no_instance_runs(crawl.members, is_lock_free, crawl.settings.membership, may_seed=False)
+            try:
+                stack.enter_context(alone_in(folder, os.getpid()))
+            except ConflictError as error:
+                where = str(error).partition(";")[0].removeprefix("another crawl is running in ")
+                busy = busy or [f"the crawl in {where}"]
+        if busy and dry_run:
+            raise ConflictError(f"running on this crawl: {', '.join(busy)}; stop all instances first")
+        return await _Forget(crawl, domain, folders, writable, targets, actor, meter, busy=busy, dry_run=dry_run).run()
 
 
 def _step(name: str) -> None:
@@ -132,20 +133,25 @@ class _Forget:
         self,
         crawl: OpenCrawl,
         domain: str,
+        given: Sequence[CrawlFolder],
         folders: Sequence[CrawlFolder],
         targets: Sequence[Target],
         actor: Actor,
         meter: Meter,
         *,
+        busy: Sequence[str],
         dry_run: bool,
     ) -> None:
+        """`folders`: those of the given ones that can be written. `busy`: who works on the crawl, for people."""
         self._crawl = crawl
         self._named = Named(domain)
         self._digest = digest_of(domain, crawl.record.hash_key)
+        self._given = given
         self._folders = folders
         self._targets = targets
         self._actor = actor
         self._meter = meter
+        self._busy = busy
         self._dry_run = dry_run
         self._is_known = any(one.digest == self._digest for one in crawl.record.forgotten_domains)
         self._done = dict[str, float]()  # fields of the key `forgotten`
@@ -157,15 +163,15 @@ class _Forget:
         self._done = {
             name.decode(): float(value) for name, value in (await _read(crawl)).items()
         }  # of each domain that was forgotten
-        noted = await crawl.folders.read()
-        others = [
-            note.shown for folder, note in sorted(noted.items()) if folder not in {f.crawl for f in self._folders}
-        ]
+        working = {folder.crawl for folder in self._folders}
+        has_all = len(self._given) == len(working) >= len(working | (await crawl.folders.read()).keys())
         if not dry_run:
             await self._note()
+        if self._busy:
+            return await self._kept_out()
         record = (await crawl.crawls.shared())[0]
         files = ForgetFiles(
-            self._folders, self._named, forgotten=record.forgotten, has_all=not others, step=_step, meter=self._meter
+            self._folders, self._named, forgotten=record.forgotten, has_all=has_all, step=_step, meter=self._meter
         )
         with contextlib.closing(files):
             await asyncio.to_thread(self._settle_files)
@@ -186,9 +192,20 @@ class _Forget:
             figures = files.figures
             self._places += [Place(place=p, state=NOT_REACHED, text=why) for p, why in files.unreached]
         await self._finish()
+        return self._result(figures)
+
+    async def _kept_out(self) -> ForgetResult:
+        """Instances run: they fetch nothing of the domain any more, and may be writing what they have fetched."""
+        why = "instances run on this crawl: stop them, and give the same command again"
+        places = [str(folder.root) for folder in self._folders] + [target.shown for target in self._targets]
+        self._places = [Place(place=one, state=NOT_REACHED, text=why) for one in (*places, "engine")]
+        await self._list_others()
+        return self._result(Figures())
+
+    def _result(self, figures: Figures) -> ForgetResult:
         return ForgetResult(
-            domain=self._named.domain, dry_run=dry_run, is_known=self._is_known, engine=self._engine.figures,
-            folders=figures, places=self._places,
+            domain=self._named.domain, dry_run=self._dry_run, is_known=self._is_known, engine=self._engine.figures,
+            folders=figures, places=self._places, running=[*self._busy],
         )  # fmt: skip
 
     # --- before anything goes ---
@@ -330,16 +347,15 @@ class _Forget:
             else:
                 await self._note_done(self._folder_field(folder.crawl))
                 self._places.append(Place(place=root, state=DONE))
-        given = {folder.crawl for folder in self._folders}
-        for folder_id, note in sorted((await crawl.folders.read()).items()):
-            if folder_id not in given and self._folder_field(folder_id) not in self._done:
-                why = "a folder of this crawl: give the command with --dir for it, on its machine"
-                self._places.append(Place(place=note.shown, state=NOT_REACHED, text=why))
+        await self._list_others()
         if dry_run:
             self._places.append(Place(place="engine", state=NOT_REACHED, text="nothing is changed by --dry-run"))
             return
         await engine.look_again()
-        await _check_stopped(crawl)
+        if nodes := await running_nodes(crawl.members, is_lock_free, crawl.settings.membership, may_seed=False):
+            why = f"{', '.join(nodes)} began meanwhile: stop all instances, and give the same command again"
+            self._places.append(Place(place="engine", state=NOT_REACHED, text=why))
+            return
         text = _engine_text(engine.figures)
         if crawl.settings.frontier.redis:
             text += EXTERNAL
@@ -349,6 +365,19 @@ class _Forget:
         self._places.append(Place(place="engine", state=DONE, text=text))
         self._places += [Place(place="engine", state=IMPOSSIBLE, text=why) for why in dict.fromkeys(engine.left)]
         _step("ended")
+
+    async def _list_others(self) -> None:
+        """Folders that can't be written, and those of the crawl that were not given."""
+        working = {folder.crawl for folder in self._folders}
+        for folder in self._given:
+            if folder.crawl not in working:
+                why = f"{unwritable(folder)}: make it writable, and give the same command again"
+                self._places.append(Place(place=str(folder.root), state=NOT_REACHED, text=why))
+        given = {folder.crawl for folder in self._given}
+        for folder_id, note in sorted((await self._crawl.folders.read()).items()):
+            if folder_id not in given and self._folder_field(folder_id) not in self._done:
+                why = "a folder of this crawl: give the command with --dir for it, on its machine"
+                self._places.append(Place(place=note.shown, state=NOT_REACHED, text=why))
 
     def _folder_field(self, folder: str) -> str:
         return f"{self._digest} folder {folder}"
@@ -385,7 +414,10 @@ def forget_text(result: ForgetResult) -> str:
     """For people."""
     files, engine, verb = result.folders, result.engine, "Would forget" if result.dry_run else "Forgot"
     first = (
-        f"{verb} {result.domain}: {counted(files.pages, 'page')}, {counted(files.records, 'record')} "
+        f"Nothing of {result.domain} is fetched any more. Nothing is removed yet: stop {', '.join(result.running)} "
+        "and all other instances of this crawl first."
+        if result.running
+        else f"{verb} {result.domain}: {counted(files.pages, 'page')}, {counted(files.records, 'record')} "
         f"({size(files.bytes)}), {counted(engine.waiting, 'URL')} that waited, "
         f"{counted(engine.dead_letters, 'dead letter')}; {counted(files.files_removed, 'file')} removed, "
         f"{files.files_rewritten:,} rewritten."
@@ -401,8 +433,9 @@ def forget_text(result: ForgetResult) -> str:
     return "\n".join(lines)
 
 
-def known_folders(given: Sequence[CrawlFolder]) -> None:
-    """Raises ArchiveError for a folder that can't be written: nothing is begun then."""
-    for folder in given:
-        if not os.access(folder.root, os.W_OK) or not os.access(folder.tmp, os.W_OK):
-            raise archive_error("write", folder.root, PermissionError(13, "Permission denied"))
+def unwritable(folder: CrawlFolder) -> str:
+    """Why nothing can be taken out of a folder; "" if it can."""
+    for place in (folder.root, *(folder.root / name for name in SUBFOLDERS)):
+        if place.exists() and not os.access(place, os.W_OK | os.X_OK):
+            return f"{place} can't be written"
+    return ""

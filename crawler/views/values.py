@@ -27,7 +27,7 @@ def domain_alone(text: str, command: str) -> str:
     """
     domain = domain_of(text)
     _, _, path = url_of_site(text).partition("://")[2].partition("/")
-    if path:
+    if path.strip("/"):
         raise UsageError(f"{text}: {command} acts on all of a domain: 'crawler {command} {domain}'")
     return domain
 

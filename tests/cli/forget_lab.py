@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import textwrap
@@ -115,6 +116,11 @@ class ForgetLab:
         ran = self.run(*words)
         assert (ran.code, ran.err) == (0, ""), ran
         return ran.out
+
+    def losses(self) -> dict[str, int]:
+        """What the crawl is without, by reason."""
+        found = json.loads(self.say("stats", "--losses", "--json"))
+        return {f"{one['kind']} {one['reason']}": one["count"] for one in found["losses"]}
 
     def program(self, *words: str, **environment: str) -> Ran:
         return crawler(self.programs, *words, *self.where(), cwd=self.home, **environment)

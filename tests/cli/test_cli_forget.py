@@ -135,9 +135,8 @@ def test_what_is_in_the_way_is_one_line_and_changes_nothing(lab: ForgetLab) -> N
         ran = lab.run("forget", VICTIM)
         assert (ran.code, "prune.lock" in ran.err) == (TAKEN, True)
     with alone_in(open_existing(lab.folder), 1234):
-        ran = lab.run("forget", VICTIM)
-        assert (ran.code, "another crawl is running in" in ran.err) == (TAKEN, True)
-        assert "stop it, and all instances" in ran.err
+        ran = lab.run("forget", VICTIM, "--dry-run")
+        assert (ran.code, f"the crawl in {lab.folder} (pid 1234); stop all" in ran.err) == (TAKEN, True), ran
     (lab.folder / "prune.db").write_bytes(b"")
     ran = lab.run("forget", VICTIM)
     assert (ran.code, "a prune was interrupted" in ran.err) == (TAKEN, True)
@@ -157,12 +156,19 @@ def test_what_is_in_the_way_is_one_line_and_changes_nothing(lab: ForgetLab) -> N
 @pytest.mark.slow(ci=True)
 def test_a_domain_that_is_not_there_and_one_that_was_forgotten(lab: ForgetLab) -> None:
     before = lab.kept()
-    for word in ("nobody.test", "127.0.0.1:8080", "[::1]", "bücher.example", "xn--bcher-kva.example"):
+    (lab.folder / "history" / "1.jsonl").write_text(f'{{"url":"{lab.site.url(KEPT)}"}}\n')
+    (lab.folder / "log" / "x.log").write_text(f"about {KEPT}\n")
+    files = {
+        path: path.read_bytes() for name in ("history", "log", "journal") for path in (lab.folder / name).iterdir()
+    }
+    for word in ("nobody.test", "127.0.0.1:8080", "[::1]", "BÜCHER.example", "xn--bcher-kva.example", "test", "co.uk"):
         ran = lab.run("forget", word)
         assert (ran.code, ran.err) == (0, ""), ran
         assert " 0 pages, 0 records" in ran.out
-    assert "0 files removed, 3 rewritten" in lab.say("forget", VICTIM)
+    assert {path: path.read_bytes() for path in files} == files, "below a public suffix are other domains"
+    assert "0 files removed, 3 rewritten" in lab.say("forget", f"http://{VICTIM.upper()}.:8080/")
     assert ": 0 pages, 0 records" in lab.say("forget", VICTIM)
+    lab.forgotten()
     assert unlike(before, lab.kept()) == []
     assert "forgotten on 20" in lab.say("explain", "http://xn--bcher-kva.example:99/x")
     assert lab.run("audit").code == 0
