@@ -207,12 +207,13 @@ def find_url(folder: CrawlFolder, url: str) -> list[CommitEntry]:
     for name in segment_names(folder):
         path = folder.index / name
         with contextlib.suppress(OSError):
-            written = index_writer.sorted_lines(path) if name.endswith(OPEN_SUFFIX) else None
-            for prefix, mark in prefixes.items():
-                if written is None:
-                    lines += _lines_with(path, prefix, holding=mark)
-                else:
-                    lines += [line for line in written if line.startswith(prefix) and mark in line]
+            if name.endswith(OPEN_SUFFIX):
+                written, wanted = index_writer.sorted_lines(path), prefixes.items()
+                lines += [
+                    one for one in written if any(one.startswith(begin) and mark in one for begin, mark in wanted)
+                ]
+            else:
+                lines += _lines_with(path, prefixes)
     found: dict[tuple[str, int], CommitEntry] = {}
     for line in sorted(lines):
         entry = index.to_entry(line)
@@ -228,7 +229,7 @@ def sitemaps_beside(folder: CrawlFolder, url: str) -> list[CommitEntry]:
     for name in segment_names(folder):
         if not name.endswith(OPEN_SUFFIX):
             with contextlib.suppress(OSError):
-                lines += _lines_with(folder.index / name, host, holding=_SITEMAP)
+                lines += _lines_with(folder.index / name, {host: _SITEMAP})
     found = [entry for line in lines if (entry := index.to_entry(line)) is not None and entry.is_sitemap]
     return sorted(found, key=lambda entry: -entry.fetched_at)
 
@@ -311,17 +312,18 @@ def _place_of(data: mmap.mmap, key: bytes) -> int:
     return low
 
 
-def _lines_with(path: Path, prefix: bytes, *, holding: bytes = b"") -> Sequence[bytes]:
-    """Lines of a sorted file that begin with the prefix, and have these bytes."""
+def _lines_with(path: Path, prefixes: Mapping[bytes, bytes]) -> Sequence[bytes]:
+    """Lines of a sorted file that begin with one of the prefixes, and have the bytes that are given with it."""
     with path.open("rb") as file:
         if path.stat().st_size == 0:
             return []
         with _mapped(file) as data:
-            data.seek(_place_of(data, prefix))
             found = []
-            while (line := data.readline()).startswith(prefix):
-                if holding in line:
-                    found.append(line)
+            for prefix, holding in prefixes.items():
+                data.seek(_place_of(data, prefix))
+                while (line := data.readline()).startswith(prefix):
+                    if holding in line:
+                        found.append(line)
             return found
 
 

@@ -1,6 +1,8 @@
 """`crawler audit`: was anything lost, committed twice, requested too early or against robots.txt?"""
 
 import argparse
+import contextlib
+import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +25,7 @@ from crawler.outputs.verify import compare
 from crawler.rules.parts import Part, range_of, sample_of
 from crawler.rules.progress import Meter
 from crawler.settings import Settings
-from crawler.terminal.output import out, out_json
+from crawler.terminal.output import out, out_json, warn
 from crawler.terminal.progress import progress
 from crawler.terminal.words import counted
 
@@ -41,6 +43,10 @@ def run_audit(arguments: argparse.Namespace) -> int:
 
     folders = arguments.dir or []
     arguments.dir = folders[0] if folders else None
+    if arguments.replay:
+        return _run_replay(arguments, folders[1:])
+    if arguments.pictures:
+        raise UsageError("--pictures is of --replay: add --replay N")
     targets = _targets(arguments)
     if (arguments.of_partitions or arguments.sample) and (targets or arguments.web_log):
         given = "--web-log" if arguments.web_log else "-o"
@@ -56,6 +62,38 @@ def run_audit(arguments: argparse.Namespace) -> int:
         raise AuditFailed(f"the crawl is not clean: {found}")
     if report.no_evidence:
         raise AuditFailed(f"nothing is proven: {report.no_evidence}")
+    return 0
+
+
+def _run_replay(arguments: argparse.Namespace, others: Sequence[str]) -> int:
+    """Raises AuditFailed when a page can't be opened."""
+    from crawler.audit.chromium import find_chromium
+    from crawler.audit.judge_replay import judge_replay
+    from crawler.audit.replay_report import replay_json, replay_text
+
+    given = {
+        "-o": arguments.output, "--web-log": arguments.web_log, "--items": arguments.items,
+        "--partitions": arguments.of_partitions, "--sample": arguments.sample,
+    }  # fmt: skip
+    if unfit := next((name for name, value in given.items() if value), ""):
+        raise UsageError(f"--replay opens pages and judges nothing else: leave {unfit} out")
+    settings = settings_of(arguments, KEYS, in_folder=True)
+    folders = [open_existing(name) for name in (settings.archive.dir, *others)]
+    program = find_chromium()
+    pictures = Path(arguments.pictures) if arguments.pictures else None
+    if os.geteuid() == 0:
+        warn("Chromium runs without its sandbox, because you are root: use another user for pages that you don't trust")
+    with contextlib.ExitStack() as stack:
+        for folder in folders:
+            stack.enter_context(folder.reading())
+        meter = stack.enter_context(progress(verbose=arguments.verbose))
+        report = run_async(judge_replay(folders, arguments.replay, program, pictures, meter))
+    if arguments.json:
+        out_json(replay_json(report))
+    else:
+        out(replay_text(report))
+    if failed := report.failed:
+        raise AuditFailed(f"{counted(len(failed), 'page')} could not be opened from the archive")
     return 0
 
 

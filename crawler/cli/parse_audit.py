@@ -2,13 +2,15 @@
 
 import argparse
 
-from crawler.cli.options import add_common, named_type
+from crawler.cli.options import add_common, count_type, named_type
 
+REPLAYED_MAX = 10_000
 AUDIT_EPILOG = """\
 examples:
   crawler audit
   crawler audit --dir a --dir b --redis redis://queue.example/ --web-log access.log
   crawler audit -o pages.jsonl -o 'postgresql://crawler@db.example/web'
+  crawler audit --replay 100 --pictures seen
   crawler audit --json | jq '.findings.lost.examples[].url'
 
 It reads the archive (every page is parsed again; each link in scope must be pending,
@@ -24,8 +26,13 @@ or finer behind the User-Agent; other fields may follow:
            $bytes_sent "$http_referer" "$http_user_agent" $msec $request_time'
   Apache  "%{Host}i %h %l %u %t \\"%r\\" %>s %b \\"%{Referer}i\\" \\"%{User-Agent}i\\" %{usec}t %D"
 
-exit codes: 0 clean, 2 bad folder, crawl or log, 3 engine, 8 not clean, or a web log that has
-nothing of this crawl
+With --replay it opens pages in Chromium instead, which gets nothing but what is in the archive,
+and tells what was there and what is missing: by domain, and of the ten worst pages. It needs the
+folder, but no engine.
+
+exit codes: 0 clean, or all pages of --replay opened, 2 bad folder, crawl or log, or no Chromium,
+3 engine, 8 not clean, or a web log that has nothing of this crawl, or a page of --replay that
+could not be opened
 """
 
 
@@ -68,6 +75,13 @@ def add_audit(p: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     p.add_argument(
         "--sample", type=percent_type, metavar="PERCENT", help="judge a random sample of the partitions, like 2"
+    )
+    p.add_argument(
+        "--replay", type=count_type(1, REPLAYED_MAX), metavar="N",
+        help="open N pages in Chromium on the archive alone, and tell what they request that is missing",
+    )  # fmt: skip
+    p.add_argument(
+        "--pictures", metavar="DIR", type=named_type, help="with --replay: a picture of each page, as a PNG file in DIR"
     )
     p.add_argument("--json", action="store_true", help="as one JSON object, with up to 10,000 examples of each finding")
     p.add_argument(

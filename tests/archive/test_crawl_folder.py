@@ -224,6 +224,9 @@ ELSEWHERE = (
     "outputs/forgetting.py",
     "outputs/markdown_files.py",
     "outputs/wacz_package.py",  # files in a ZIP
+    "audit/judge_replay.py",  # the folder of pictures that people name
+    "audit/replay_page.py",
+    "audit/chromium.py",  # of a temporary folder
     "engine/embedded.py",
     "testing/",
     "views/identity.py",  # its files are outside of any crawl folder
