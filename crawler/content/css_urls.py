@@ -58,9 +58,9 @@ def css_urls(
 
     `base_url` is the canonical URL of the sheet. `content_type`: the header that came with bytes.
     """
-    found = RequisiteList(base_url, limit, own_url=base_url)
-    sheet = text if isinstance(text, str) else _decoded(text, content_type)
-    read_css(sheet, found)
+    codec = "" if isinstance(text, str) else _charset_of(text, content_type)
+    found = RequisiteList(base_url, limit, own_url=base_url, query_charset="" if is_unicode(codec) else codec)
+    read_css(text if isinstance(text, str) else decode(text, codec), found)
     return found.found()
 
 
@@ -98,24 +98,24 @@ def _import(text: str, at: int, found: RequisiteList) -> int:
     """Read an @import behind its name; returns where to go on."""
     at = _BEFORE_IMPORTED.match(text, at).end()  # type: ignore[union-attr]
     if quoted := _QUOTED.match(text, at):
-        found.add(_unescaped(quoted[quoted.lastindex or 0]), "style")
+        found.add(_unescaped(quoted[quoted.lastindex or 0]), "style", in_utf_8=True)
         at = quoted.end()
     elif text[at : at + 4].lower() == "url(":
-        at = _url(text, at + 4, found, "style")
+        at = _url(text, at + 4, found, "style", in_utf_8=True)
     return _PRELUDE.match(text, at).end()  # type: ignore[union-attr]
 
 
-def _url(text: str, at: int, found: RequisiteList, kind: str) -> int:
+def _url(text: str, at: int, found: RequisiteList, kind: str, *, in_utf_8: bool = False) -> int:
     """Read a URL behind `url(`; returns where to go on."""
     start = _BLANKS.match(text, at).end()  # type: ignore[union-attr]
     if text[start : start + 1] in ("'", '"'):
         quoted = _QUOTED.match(text, start)
         if quoted is None:
             return start  # a string that ends with its line
-        found.add(_unescaped(quoted[quoted.lastindex or 0]), kind)
+        found.add(_unescaped(quoted[quoted.lastindex or 0]), kind, in_utf_8=in_utf_8)
         return quoted.end()
     if bare := _BARE.match(text, start):
-        found.add(_unescaped(bare[1]), kind)
+        found.add(_unescaped(bare[1]), kind, in_utf_8=in_utf_8)
         return bare.end()
     return _BAD_URL.match(text, start).end()  # type: ignore[union-attr]
 
@@ -188,9 +188,17 @@ def _character(escape: re.Match[str]) -> str:
     return chr(number) if is_one else _NOT_A_CHARACTER
 
 
-def _decoded(body: bytes, content_type: str) -> str:
-    """The text of a sheet (CSS Syntax 3.2): by byte-order mark, header, @charset, else UTF-8."""
-    return decode(body, stated_charset(body, content_type) or _charset_rule(body) or "utf-8")
+def _charset_of(body: bytes, content_type: str) -> str:
+    """The codec of a sheet (CSS Syntax 3.2): by byte-order mark, header, @charset, else UTF-8. The next is the encoding
+    of the page that has it, which is not known here: that of the West.
+    """
+    if stated := stated_charset(body, content_type) or _charset_rule(body):
+        return stated
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError:
+        return "cp1252"
+    return "utf-8"
 
 
 def _charset_rule(body: bytes) -> str | None:

@@ -204,7 +204,7 @@ def parse_with_tree(
 
         loaded, cut = requisites_of(
             tree, base, limit=requisites_max, own_url=url, query_charset=spell.charset, joins=joins,
-            shadow_roots=found.shadow_roots, markup=markup.body,
+            shadow_roots=found.shadow_roots, markup=markup.body, with_favicon=not requested_as,
         )  # fmt: skip
     page = ParsedPage(
         said=said,

@@ -34,6 +34,7 @@ class RequisiteList:
         among them. `query_charset`: the codec of queries, "" is UTF-8.
         """
         self.cut = 0
+        self.names_icon = False  # is there an icon, also one without a request
         self.steps_left = STEPS_MAX
         self._base = base
         self._limit = limit
@@ -46,8 +47,8 @@ class RequisiteList:
         self._bytes_left = URLS_BYTES_MAX
         self._join_ms_left = JOIN_MS_MAX
 
-    def add(self, href: str, kind: str) -> None:
-        """Take one reference, as the document has it."""
+    def add(self, href: str, kind: str, *, in_utf_8: bool = False) -> None:
+        """Take one reference, as the document has it. `in_utf_8`: its query is, whatever the document is in."""
         if href in self._tried:
             return
         text = href.strip(_BLANKS)
@@ -59,7 +60,7 @@ class RequisiteList:
         self._tried.add(href)
         self._tries_left -= 1
         self._join_ms_left -= _join_ms(self._base, text)
-        if self._query_charset:
+        if self._query_charset and not in_utf_8:
             text = with_query_in(self._query_charset, text)
         joined, _ = join_all(self._base, (text,), cache=self._joins)
         if joined and joined[0] != self._own_url and joined[0] not in self._kinds:

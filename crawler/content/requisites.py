@@ -6,9 +6,10 @@ for one view of the page. docs/internals/decisions/requisites.md compares both.
 
     iframe, frame                    kind `frame`, and a link as well (html.py): where both are followed, the page wins
     meta property=og:image           never: other sites load these
+    Link headers                     never: what they name is in the markup as well
     link rel=canonical, next, alternate, dns-prefetch     never
     iframe [srcdoc], template        never, as for links; declarative shadow roots yes, behind the document
-    /favicon.ico                     never: no markup names it
+    /favicon.ico                     as browsers do, for a page that names no icon
 """
 
 import re
@@ -21,7 +22,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from crawler.content.css_urls import read_css
 from crawler.content.requisite_list import RequisiteList
 from crawler.model import Requisite
-from crawler.rules.urls import JoinCache
+from crawler.rules.urls import JoinCache, origin_of
 
 __all__ = ["FORMS", "Requisite", "manifest_icons", "requisites_of"]
 
@@ -82,16 +83,20 @@ _LAZY_NAMES = (
     "data-hi-res-src", "data-actualsrc", "data-echo", "data-original-src", "data-img-src", "data-src-retina",
 )  # fmt: skip
 _LAZY_SETS = ("data-srcset", "data-lazy-srcset", "data-original-set", "data-ll-srcset", "data-lazysrcset")
+# Attributes of SVG whose values are those of CSS; looked for where there is SVG.
+_PRESENTED = (
+    "fill", "stroke", "filter", "mask", "clip-path", "marker-start", "marker-mid", "marker-end", "cursor",
+)  # fmt: skip
 _BACKGROUNDS = {
     "data-bg": _BACKGROUND,
     "data-background": _BACKGROUND,
     "data-background-image": _BACKGROUND,
     "data-bg-src": _BACKGROUND,
     "data-bg-image": _BACKGROUND,
-    "data-lazy-background": _BACKGROUND,
     "data-bgset": _IMAGES,
 }
-_OF_ALL = {"style": Form("image", _css), **_BACKGROUNDS}
+_CSS = Form("image", _css)
+_OF_ALL = {"style": _CSS, **dict.fromkeys(_PRESENTED, _CSS), **_BACKGROUNDS}
 
 
 def _lazily(form: Form) -> dict[str, Form]:
@@ -142,43 +147,57 @@ PRELOADED: Mapping[str, str] = {  # [as] of rel=preload and rel=prefetch
     "audio": "media",
     "fetch": "other",
 }
-# The body, tables and their parts are found by [background], which is rare.
-_SELECTOR = ",".join(
-    [
-        "img,source,video,audio,track,embed,object,iframe,frame,link[rel],script,style,image,use,feImage",
-        'input[type="image" i],[style*="("],[background]',
-        *(f"[{name}]" for name in _BACKGROUNDS),
-    ]
+# The body, tables and their parts are found by [background], which is rare. Names that the parser does not know take
+# longer to find than all elements together, so these are looked for only where the markup has them.
+_SELECTOR = (
+    "img,source,video,audio,track,embed,object,iframe,frame,link[rel],script,style,image,use,feImage,"
+    'input[type="image" i],[style*="("],[background]'
 )
+_LATE_SELECTOR = "".join(f",[{name}]" for name in _BACKGROUNDS)
+_PRESENTED_SELECTOR = "".join(f',[{name}*="url("]' for name in _PRESENTED)
+
+
+def _selector_for(markup: bytes) -> str:
+    selector = _SELECTOR
+    if b"data-b" in markup:  # as all of _BACKGROUNDS begin
+        selector += _LATE_SELECTOR
+    if b"<svg" in markup and markup.count(b"url(") > markup.count(b"url(#"):
+        selector += _PRESENTED_SELECTOR
+    return selector
 
 
 def requisites_of(
     tree: LexborHTMLParser,
     base_url: str,
     *,
+    markup: bytes,
     limit: int,
     own_url: str = "",
     query_charset: str = "",
     joins: JoinCache | None = None,
     shadow_roots: Iterable[LexborNode] = (),
-    markup: bytes = b"",
+    with_favicon: bool = False,
 ) -> tuple[tuple[Requisite, ...], int]:
     """What a document loads, unique, in its order, and how many references were left out, at least.
 
-    `base_url` is its base, `own_url` its own URL, which is never returned. `query_charset` and `joins`: as for links.
-    `markup`: what the tree was made of: of XML, its instructions are not in the tree. References count as left out
-    beyond `limit` different URLs and beyond the bounds of RequisiteList; those in another spelling of a returned URL
-    may be among them. Of elements that are no longer looked at each counts as one.
+    `base_url` is its base. `markup` is what the tree was made of, as the parser got it; of XML, its instructions are
+    not in the tree. `own_url`: its own, which is never returned. `query_charset` and `joins`: as for links.
+    `with_favicon`: also /favicon.ico of its site, if it names no icon. References count as left out beyond `limit`
+    different URLs and beyond the bounds of RequisiteList; those in another spelling of a returned URL may be among
+    them. Of elements that are no longer looked at each counts as one.
     """
     found = RequisiteList(base_url, limit, own_url=own_url, query_charset=query_charset, joins=joins)
     if markup.startswith(b"<?xml"):
         _read_prolog(markup[:_PROLOG_BYTES].decode("utf-8", "replace"), found)
-    for nodes in (tree.css(_SELECTOR), *(root.css(_SELECTOR) for root in shadow_roots)):
+    selector = _selector_for(markup)
+    for nodes in (tree.css(selector), *(root.css(selector) for root in shadow_roots)):
         for n, node in enumerate(nodes):
             if not found.step():
                 found.cut += len(nodes) - n
                 break
             _read_element(node, found)
+    if with_favicon and not found.names_icon:
+        found.add(origin_of(own_url) + "/favicon.ico", "icon")
     return found.found()
 
 
@@ -199,6 +218,7 @@ def _read_element(node: LexborNode, found: RequisiteList) -> None:
 def _link(attributes: Mapping[str, str | None], found: RequisiteList) -> None:
     rels = (attributes.get("rel") or "").lower().split()
     kind = next((RELS[rel] for rel in rels if rel in RELS), "")
+    found.names_icon = found.names_icon or "icon" in rels
     if not kind and ("preload" in rels or "prefetch" in rels):
         kind = PRELOADED.get((attributes.get("as") or "").lower(), "" if "preload" in rels else "other")
     if kind:

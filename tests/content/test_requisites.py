@@ -32,9 +32,11 @@ def listed(found: tuple[Requisite, ...]) -> list[list[str]]:
     return [[one.url.removeprefix(SITE), one.kind] for one in found]
 
 
-def loaded_by(body: str, *, limit: int = 100) -> tuple[tuple[Requisite, ...], int]:
-    tree = LexborHTMLParser(body, options=NO_EVENTS)
-    return requisites_of(tree, base_of(tree, PAGE), limit=limit, own_url=PAGE, shadow_roots=shadow_roots(tree))
+def loaded_by(body: str, *, limit: int = 100, **given: Any) -> tuple[tuple[Requisite, ...], int]:
+    markup = body.encode()
+    tree = LexborHTMLParser(markup, options=NO_EVENTS)
+    given = {"own_url": PAGE, "shadow_roots": shadow_roots(tree), **given}
+    return requisites_of(tree, base_of(tree, PAGE), markup=markup, limit=limit, **given)
 
 
 PAGES, SHEETS = rows("requisites.jsonl"), rows("odd_css.jsonl")
@@ -61,7 +63,9 @@ def test_a_style_sheet_loads_what_its_row_says(row: Row) -> None:
         (b'@charset "iso-8859-1";p{a:url(\xe4)}', "text/css", "/d/%C3%A4"),
         (b'@charset "iso-8859-1";p{a:url(\xc3\xa4)}', "text/css; charset=utf-8", "/d/%C3%A4"),
         (b'@charset "utf-16";p{a:url(x)}', "", "/d/x"),
-        (b"@charset 'iso-8859-1';p{a:url(\xe4)}", "", "/d/%EF%BF%BD"),
+        (b"@charset 'iso-8859-1';p{a:url(\xe4?\xe4)}", "", "/d/%C3%A4?%E4"),  # as if it were of the West
+        (b"@charset 'iso-8859-1';p{a:url(\xc3\xa4?\xc3\xa4)}", "", "/d/%C3%A4?%C3%A4"),
+        ("p{a:url(я?я)}".encode("cp1251"), "text/css; charset=windows-1251", "/d/%D1%8F?%FF"),
         ("p{a:url(ä)}".encode("utf-8-sig"), "text/css; charset=iso-8859-1", "/d/%C3%A4"),
         ("\ufeffp{a:url(ä)}".encode("utf-16-le"), "", "/d/%C3%A4"),
         ("\ufeffp{a:url(ä)}".encode("utf-16-be"), "text/css; charset=utf-8", "/d/%C3%A4"),
@@ -72,16 +76,31 @@ def test_a_sheet_is_read_in_its_encoding(body: bytes, content_type: str, found: 
     assert css_urls(body, SHEET, limit=9, content_type=content_type) == ((Requisite(SITE + found, "image"),), 0)
 
 
+def test_queries_of_imports_are_in_utf_8() -> None:
+    body = "@import 'a?я'; @import url(b?я); p{a:url(c?я)}".encode("cp1251")
+    found, _ = css_urls(body, SHEET, limit=9, content_type="text/css; charset=windows-1251")
+    assert listed(found) == [["/d/a?%D1%8F", "style"], ["/d/b?%D1%8F", "style"], ["/d/c?%FF", "image"]]
+
+
+def test_a_page_without_an_icon_has_the_one_of_its_site() -> None:
+    def icons(body: str) -> list[str]:
+        found, _ = loaded_by(f"<base href=/base/>{body}", with_favicon=True)
+        return [one.url for one in found if one.kind == "icon"]
+
+    assert icons("<p>") == [f"{SITE}/favicon.ico"]
+    assert icons("<link rel=apple-touch-icon href=a.png>") == [f"{SITE}/base/a.png", f"{SITE}/favicon.ico"]
+    assert icons("<link rel='shortcut icon' href=a.png>") == [f"{SITE}/base/a.png"]
+    assert icons("<link rel=icon href=data:,>") == []
+
+
 def test_queries_are_in_the_encoding_of_the_page() -> None:
-    tree = LexborHTMLParser("<img src='a?ä'><p style='b:url(c?ä)'>")
-    found, _ = requisites_of(tree, PAGE, limit=9, query_charset="cp1252")
+    found, _ = loaded_by("<img src='a?ä'><p style='b:url(c?ä)'>", query_charset="cp1252")
     assert [one.url for one in found] == [f"{SITE}/d/a?%E4", f"{SITE}/d/c?%E4"]
 
 
 def test_an_xml_document_names_its_style_sheets_before_its_root() -> None:
     prolog = "<?xml version='1.0'?><?xml-stylesheet href='a.css?b&amp;c' type='text/css'?><?xml-stylesheet"
-    markup = f"{prolog}?><svg></svg>"
-    found, cut = requisites_of(LexborHTMLParser(markup), PAGE, limit=9, markup=markup.encode())
+    found, cut = loaded_by(f"{prolog}?><svg></svg>")
     assert (listed(found), cut) == ([["/d/a.css?b&c", "style"]], 0)
 
 
@@ -177,6 +196,7 @@ def test_a_srcset_of_a_million_commas_is_bounded(srcset: str, found: int, cut: i
 
 def test_style_elements_in_style_elements_are_read_once_each() -> None:
     text = "p{a:url(b)}"
-    tree = LexborHTMLParser("<svg>" + f"<style>{text}" * 2_000)
+    page = "<svg>" + f"<style>{text}" * 2_000
+    tree = LexborHTMLParser(page)
     assert [len(node.text(deep=False)) for node in tree.css("style")] == [len(text)] * 2_000
-    assert listed(requisites_of(tree, PAGE, limit=9)[0]) == [["/d/b", "image"]]
+    assert listed(loaded_by(page)[0]) == [["/d/b", "image"]]

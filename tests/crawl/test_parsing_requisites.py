@@ -11,7 +11,9 @@ from crawler.redaction import forget, learn_login
 from crawler.settings import Settings
 from tests.crawl.test_parsing import Apart, response
 
-PAGE = b"<base href=/b/><img src=a.png><style>p{background:url(c.png)}</style><a href=x>x</a>"
+PAGE = (
+    b"<link rel=icon href=data:,><base href=/b/><img src=a.png><style>p{background:url(c.png)}</style><a href=x>x</a>"
+)
 LOADED = (Requisite("http://a.test/b/a.png", "image"), Requisite("http://a.test/b/c.png", "image"))
 SVG = (
     b"<?xml version='1.0'?><?xml-stylesheet href='a.css'?><svg xmlns='http://www.w3.org/2000/svg'><image href='b.png'/>"
