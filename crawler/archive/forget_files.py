@@ -22,7 +22,7 @@ import msgspec
 from crawler.archive import index, items, warc_writer
 from crawler.archive.folder import CrawlFolder, archive_error, open_private, replace_durably, sync_directory
 from crawler.archive.index_writer import change_lines
-from crawler.archive.prune_index import ITEMS, WARC
+from crawler.archive.new_places import ITEMS, WARC, at_new_places
 from crawler.archive.repair import IndexLine, chunks_of, next_generation, walk_lines, whole_member
 from crawler.archive.scratch import open_scratch
 from crawler.archive.warc import KIND
@@ -298,8 +298,12 @@ class ForgetFiles:
             self._step("removed")
 
     def _move(self, batch: Mapping[tuple[str, str], _New]) -> None:
+        def now(kind: str, name: str, offset: int) -> tuple[str, int] | None:
+            new = batch.get((kind, name))
+            return (new.name, new.moved[offset]) if new is not None and offset in new.moved else None
+
         def changed(entry: CommitEntry) -> CommitEntry:
-            return entry if self.owns(entry) else _at_new_places(entry, batch)
+            return entry if self.owns(entry) else at_new_places(entry, now)
 
         for folder in self._folders:
             with folder.changing(READERS_TIMEOUT_S):
@@ -407,23 +411,6 @@ def _same_members(old: Path, new: Path) -> dict[int, int]:
         return {offset: there[digest] for offset, digest in _frames(old) if digest in there}
     except OSError as error:
         raise archive_error("read", new, error) from None
-
-
-def _at_new_places(entry: CommitEntry, batch: Mapping[tuple[str, str], _New]) -> CommitEntry:
-    """The entry itself when none of its files is in the batch."""
-    warc, places, original = entry.warc, entry.items, entry.original
-    new = batch.get((WARC, original.file)) if original else None
-    if original and new and original.offset in new.moved:
-        entry = entry.referring(msgspec.structs.replace(original, file=new.name, offset=new.moved[original.offset]))
-    new_warc = batch.get((WARC, warc.file)) if warc else None
-    new_items = batch.get((ITEMS, places.file)) if places else None
-    if warc and new_warc and warc.offset in new_warc.moved:
-        warc = msgspec.structs.replace(warc, file=new_warc.name, offset=new_warc.moved[warc.offset])
-        entry = entry.placed(warc, places)
-    if places and new_items and places.offset in new_items.moved:
-        places = msgspec.structs.replace(places, file=new_items.name, offset=new_items.moved[places.offset])
-        entry = entry.placed(warc, places)
-    return entry
 
 
 def removed_drafts(folder: CrawlFolder, *, dry_run: bool) -> None:

@@ -25,7 +25,8 @@ from crawler.archive.appender import OPEN_SUFFIX
 from crawler.archive.folder import CrawlFolder, archive_error
 from crawler.archive.index import to_entry
 from crawler.archive.index_reader import segment_names
-from crawler.archive.prune_index import ITEMS, WARC, FoundFile, Scratch
+from crawler.archive.new_places import ITEMS, WARC
+from crawler.archive.prune_index import FoundFile, Scratch
 from crawler.archive.prune_journal import Figures, Journal, PrunedFile
 from crawler.archive.prune_records import PruneRule
 from crawler.archive.prune_steps import is_here

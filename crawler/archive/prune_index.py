@@ -8,12 +8,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from crawler.archive.new_places import ITEMS, WARC
 from crawler.archive.prune_records import PruneRule
 from crawler.archive.record_bounds import Extent
 from crawler.archive.scratch import open_scratch
 from crawler.model import CommitEntry
 
-WARC, ITEMS = "warc", "items"  # kinds of files; also the folders in which they are
 _SCRATCH_TABLES = """
 CREATE TABLE segments (id INTEGER PRIMARY KEY, name TEXT NOT NULL, busy TEXT NOT NULL);
 CREATE TABLE files (

@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-import msgspec
 from isal import isal_zlib
 
 from crawler import disk_sync
 from crawler.archive import index, index_writer
 from crawler.archive.folder import CrawlFolder, archive_error, open_private, sync_directory
 from crawler.archive.index_reader import archive_path
-from crawler.archive.prune_index import ITEMS, WARC
+from crawler.archive.new_places import ITEMS, WARC, at_new_places
 from crawler.archive.prune_journal import Journal, PrunedFile
 from crawler.archive.read_segments import OutputsRead
 from crawler.archive.repair import session_of_stem
@@ -26,7 +25,7 @@ from crawler.archive.warc import GZIP, record_ids, warcinfo
 from crawler.archive.warc_reader import info_of
 from crawler.archive.warc_writer import SUFFIX
 from crawler.errors import ArchiveError, ConflictError
-from crawler.model import CommitEntry
+from crawler.model import CommitEntry, ItemsLocation, WarcLocation
 from crawler.rules.progress import SILENT, Meter
 
 DRAFT_SUFFIX = ".pruning"  # of a new file until it is complete: no reader knows it
@@ -197,31 +196,24 @@ class _Lines:
         entry = index.to_entry(line)
         if entry is None or entry.pruned:
             return line
-        warc, items, original = entry.warc, entry.items, entry.original
-        new_original = self._place(WARC, original.file, original.offset) if original else None
-        if original and new_original and new_original[1] is not None:
-            place = msgspec.structs.replace(original, file=new_original[0], offset=new_original[1])
-            entry, line = entry.referring(place), index.to_line(entry.referring(place))
-        new_warc = self._place(WARC, warc.file, warc.offset) if warc else None
-        new_items = self._place(ITEMS, items.file, items.offset) if items else None
-        if self._is_bare(entry) or (new_warc is not None and new_warc[1] is None):
+        moved = at_new_places(entry, self._now)
+        goes = self._goes(WARC, entry.warc, moved.warc) or self._goes(ITEMS, entry.items, moved.items)
+        if goes or self._is_bare(entry):
             return index.to_line(index.pruned(entry))
-        if new_items is not None and new_items[1] is None:
-            return index.to_line(index.pruned(entry))
-        if new_warc is None and new_items is None:
-            return line
-        if warc and new_warc and new_warc[1] is not None:
-            warc = msgspec.structs.replace(warc, file=new_warc[0], offset=new_warc[1])
-        if items and new_items and new_items[1] is not None:
-            items = msgspec.structs.replace(items, file=new_items[0], offset=new_items[1])
-        return index.to_line(entry.placed(warc, items))
+        return line if moved is entry else index.to_line(moved)
 
-    def _place(self, kind: str, name: str, offset: int) -> tuple[str, int | None] | None:
-        """The new file of a record and its place there, None when it goes; None for a file of another batch."""
+    def _now(self, kind: str, name: str, offset: int) -> tuple[str, int] | None:
+        """Where a record of a file of this batch is now; None where it goes, or is of another batch."""
         file = self._files.get((kind, name))
-        if file is None:
+        if file is None or not file.new_name or (new := self._journal.new_offset(file, offset)) is None:
             return None
-        return file.new_name, self._journal.new_offset(file, offset) if file.new_name else None
+        return file.new_name, new
+
+    def _goes(
+        self, kind: str, was: WarcLocation | ItemsLocation | None, now: WarcLocation | ItemsLocation | None
+    ) -> bool:
+        """Was it in a file of this batch, and has no new place?"""
+        return was is not None and was == now and (kind, was.file) in self._files
 
     def _is_bare(self, entry: CommitEntry) -> bool:
         return (

@@ -6,7 +6,7 @@ And takes damage out of WARC files, for a rebuild that has every page that it hi
 import contextlib
 import mmap
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -20,6 +20,7 @@ from crawler.archive.appender import OPEN_SUFFIX
 from crawler.archive.checked_lines import DamagedLine, has_checksum
 from crawler.archive.folder import CrawlFolder, archive_error, replace_durably, sync_directory
 from crawler.archive.index_reader import segment_names
+from crawler.archive.new_places import WARC, at_new_places
 from crawler.archive.warc import GZIP
 from crawler.archive.warc_reader import Buffer, StoredResponse, members, next_member, stored_response
 from crawler.errors import ArchiveError
@@ -356,8 +357,12 @@ def take_damage_out(folder: CrawlFolder, name: str, indexes: Sequence[CrawlFolde
             if whole:
                 replace_durably(folder.warc / new_name, folder.tmp / new_name, chunks_of(data, whole))
         moved = {offset: offset - sum(b - a for a, b in parts if b <= offset) for offset in offsets}
+
+        def now(kind: str, file: str, offset: int) -> tuple[str, int] | None:
+            return (new_name, moved[offset]) if (kind, file) == (WARC, name) and offset in moved else None
+
         for one in indexes:
-            index_writer.change_lines(one, partial(_moved, name=name, new_name=new_name, moved=moved))
+            index_writer.change_lines(one, partial(at_new_places, now=now))
         path.unlink()
         sync_directory(folder.warc)
     except OSError as error:
@@ -368,21 +373,6 @@ def take_damage_out(folder: CrawlFolder, name: str, indexes: Sequence[CrawlFolde
         damaged_bytes=sum(b - a for a, b in parts),
         kept_in=f"{folder.log.name}/{kept.name}",
     )
-
-
-def _moved(entry: CommitEntry, *, name: str, new_name: str, moved: Mapping[int, int]) -> CommitEntry:
-    """The entry with where its record, and that of its original, are now, if they were in this file."""
-
-    def now(place: WarcLocation | None) -> WarcLocation | None:
-        if place is None or place.file != name or place.offset not in moved:
-            return None
-        return WarcLocation(file=new_name, offset=moved[place.offset], length=place.length)
-
-    if (warc := now(entry.warc)) is not None:
-        entry = entry.placed(warc, entry.items)
-    if (original := now(entry.original)) is not None:
-        entry = entry.referring(original)
-    return entry
 
 
 def chunks_of(data: mmap.mmap, parts: Iterable[tuple[int, int]]) -> Iterator[bytes]:

@@ -22,7 +22,7 @@ from crawler.archive.folder import SUBFOLDERS, CrawlFolder, alone_in
 from crawler.archive.forget_files import Figures, ForgetFiles, end, removed_drafts
 from crawler.archive.forget_rest import forget_rest, forget_spilled
 from crawler.archive.index_writer import IndexWriter
-from crawler.archive.prune_index import ITEMS, WARC
+from crawler.archive.new_places import ITEMS, WARC
 from crawler.archive.prune_journal import FILE as PRUNE_FILE
 from crawler.archive.prune_journal import PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S
 from crawler.archive.prune_steps import is_here

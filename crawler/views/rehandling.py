@@ -21,7 +21,7 @@ from crawler.archive.index_reader import IndexReader, archive_path
 from crawler.archive.index_writer import IndexWriter
 from crawler.archive.inflight_log import InflightMark
 from crawler.archive.items import ItemFiles, ItemWriter
-from crawler.archive.prune_index import ITEMS, WARC
+from crawler.archive.new_places import ITEMS, WARC
 from crawler.archive.prune_journal import FILE as PRUNE_FILE
 from crawler.archive.prune_journal import PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S
 from crawler.archive.prune_records import PruneRule
