@@ -36,7 +36,10 @@ QUEUE_MAP = (  # behind the numbers, a map; what is 0 or not so is left out
     Field("borrower", "the mark of a session that was granted a request; done: before it, once that has ended"),
     Field("borrower_seen", "when the owner first saw that mark, or left a turn to a waiter"),
     Field("waiter", "the borrower that waits for a turn; - from a grant until the owner has had one"),
-    Field("free:REASON", "1: people released URLs of this reason, so they are not deferred for it again"),
+    Field(
+        "free:REASON",
+        "1: people released URLs of this reason; none is deferred for it again (rights: of its domain)",
+    ),
     Field("since", "of a row QUEUE|!ORIGIN only: since when the origin has been silent"),
     Field("sN", "answers by class of status: s0 (sitemaps), s1, s3, s4, s5"),
     Field("retries", "failed attempts that were followed by another"),

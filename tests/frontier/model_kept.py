@@ -129,7 +129,8 @@ class KeptUrls(StopsModel):
     def defer(self, fingerprint: str, *, reason: str) -> bool:
         """False when that was released: then it is queued again."""
         url = self.urls[fingerprint]
-        is_free = bool(self.counts[url.candidate.queue][f"free:{reason}"])
+        names = [url.candidate.queue] + [url.candidate.domain] * (reason == RIGHTS)
+        is_free = any(self.counts[name][f"free:{reason}"] for name in names)
         if is_free:
             self._wait(url)
         elif url.candidate.run:

@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- defer: keep a claimed URL without fetching it, for a reason found after it was queued. Score and member are kept for its
 -- release. If an operator has released the queue's URLs for this reason, the URL is put back instead. If not, a URL of a run
--- is refused instead. Needs the fence and the delivery's token.
+-- is refused instead. A release because of rights is of a domain: queues by host that came later have it from the record
+-- under the domain's name. Needs the fence and the delivery's token.
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, reason}
 -- returns {'FENCED'} | {'GONE'} | {'COMMITTED'} | {'RELEASED'}: it was put back into its queue
@@ -11,7 +12,8 @@ local token, reason = a[DeferArgs.token], a[DeferArgs.reason]
 if not is_claimed(token, ARGV[FenceArgs.epoch]) then return {'GONE'} end
 local r, score, row, _, member = take_claim(token)
 local queue, user = Users.split(row)
-local is_released, run = r[MORE]['free:' .. reason], run_of(member)
+local free, run = 'free:' .. reason, run_of(member)
+local is_released = r[MORE][free] or (reason == 'rights' and r[MORE].domain and record_of(r[MORE].domain)[MORE][free])
 if is_released then
   put_back(r, user, {score, member})
 elseif run then
