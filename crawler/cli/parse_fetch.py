@@ -22,7 +22,8 @@ exit codes: 0 there was a response, whatever its status; 2 invalid URL; 6 no res
 def add_fetch(p: argparse.ArgumentParser) -> None:
     p.description = (
         "Fetch one page and show it as the crawler sees it: robots.txt and the rule that decided, status, "
-        "headers, times, links and text. Its robots.txt is fetched first. Nothing is stored."
+        "headers, times, what is said about its use, links and text. Its robots.txt is fetched first. Nothing is "
+        "stored."
     )
     p.epilog = FETCH_EPILOG
     p.add_argument("url", metavar="URL")

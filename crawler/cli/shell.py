@@ -78,7 +78,7 @@ class ShellSession:
         return Page(
             visit.result.response, visit.page, domain=registrable_domain(host_of(visit.url)),
             label=(self._labels.first(visit.url, "label") or "") if self._labels else "",
-            labels=frozenset(self._app.labels) if self._app else None, request=visit.request,
+            labels=frozenset(self._app.labels) if self._app else None, request=visit.request, rights=visit.rights,
         )  # fmt: skip
 
     def _wait(self, url: str) -> None:

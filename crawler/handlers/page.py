@@ -13,7 +13,7 @@ from crawler.content.html import LINK_BYTES_MAX, NO_EVENTS, base_of, extract_tex
 from crawler.content.sniff import decode, detect_charset
 from crawler.handlers.tasks import storable
 from crawler.media_type import declared_type, is_html, is_xml
-from crawler.model import GET, PLAIN, Followed, ParsedPage, Request, Response
+from crawler.model import GET, PLAIN, Followed, ParsedPage, Request, Response, Rights
 from crawler.redaction import bears_login
 from crawler.rules.requests import bytes_of, form_of, request_of, with_fields
 from crawler.rules.urls import join
@@ -27,6 +27,7 @@ CARRIED_BYTES_MAX = (
     16 << 20
 )  # of what the requests that a page leads to carry: they are in memory until it is committed
 RETRY_MAX_S = 7 * 86_400.0
+NOTHING_SAID = Rights()
 MARKDOWN_NODES_MAX = 60_000  # half a second
 _REFERENCE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|/|\.{1,2}/|\?")
 _LINKS = frozenset(("a", "area", "iframe", "frame"))
@@ -65,7 +66,7 @@ class Page:
         self, response: Response, parsed: ParsedPage, *, domain: str, depth: int = 0, label: str = "",
         run: str = "", request: Request | None = None, fingerprint: str = "",
         tree: LexborHTMLParser | None = None, labels: Collection[str] | None = None, follow_max: int = FOLLOW_MAX,
-        may_parse: bool = True,
+        may_parse: bool = True, rights: Rights | None = None,
     ) -> None:  # fmt: skip
         """`tree`: of the body, where it was parsed already. `labels`: that there are; None: they are not looked at.
         `fingerprint`: of the request.
@@ -85,6 +86,7 @@ class Page:
         self.canonical = parsed.canonical  # URL that it names, ""
         self.noindex = parsed.noindex  # it asks search engines not to show it
         self.truncated = response.truncated  # "", or why the body is cut: "length", "time", "disconnect"
+        self.rights = rights or NOTHING_SAID  # what was said about its use, as far as is known
         self.is_unchanged = response.is_unchanged  # since an earlier run of its job: the body is that of the archive
         self.decode_error = response.decode_error  # "", or what is wrong with the Content-Encoding of the body
         self._links = parsed.links

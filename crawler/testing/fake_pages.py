@@ -18,6 +18,8 @@ from crawler.model import Followed, Request, Response
 from crawler.rules.places import registrable_domain
 from crawler.rules.requests import request_of
 from crawler.rules.urls import canonicalize, host_of
+from crawler.settings import Settings
+from crawler.worker.page_rights import RightsRules
 
 AGENT = "shardcrawl"
 URL_BYTES_MAX = 8192
@@ -37,7 +39,8 @@ def fake_page(
     body: bytes | None = None, depth: int = 0, label: str = "", run: str = "", meta: Mapping[str, Any] | None = None,
     request: Request | None = None,
 ) -> Page:  # fmt: skip
-    """The page that a handler would be given, with links, title, tree and text found in `html`.
+    """The page that a handler would be given, with links, title, tree and text found in `html`, and what that and the
+    headers say about its use.
 
     `meta` or `request`: what the request for it carried. `body`: bytes that are no UTF-8 text. The
     Content-Type is HTML unless `headers` say another. Raises InvalidUrl.
@@ -58,7 +61,10 @@ def fake_page(
     )  # fmt: skip
     domain = registrable_domain(host_of(url))
     request = request or request_of(meta=meta)
-    return Page(response, parsed, domain=domain, depth=depth, label=label, run=run, request=request, tree=tree)
+    rights, _ = RightsRules(Settings()).of(url, None, response, parsed)
+    return Page(
+        response, parsed, domain=domain, depth=depth, label=label, run=run, request=request, tree=tree, rights=rights
+    )
 
 
 def call_handler(handler: Callable[..., Any] | Crawler, page: Page) -> Called:

@@ -5,14 +5,14 @@ from typing import Any
 
 import msgspec
 
-from crawler.model import GET, FetchResult, ParsedPage, Request, Response
+from crawler.model import GET, FetchResult, ParsedPage, Request, Response, Rights
 from crawler.rules.challenges import sentence_of
 from crawler.rules.requests import takes_body_away
 from crawler.rules.robots import RobotsVerdict
 from crawler.rules.text import one_line
 from crawler.terminal.tables import facts
 from crawler.terminal.words import counted, failure_text, size
-from crawler.views.report import request_text
+from crawler.views.report import request_text, rights_pairs
 
 LINKS_SHOWN = 10
 TEXT_LINES_SHOWN = 12
@@ -35,6 +35,7 @@ class PageView(msgspec.Struct, frozen=True, kw_only=True):
     redirect_to: str = ""
     page: ParsedPage = NOTHING_PARSED
     text: str = ""
+    rights: Rights | None = None  # what was said about its use; None: nothing
     note: str = ""
 
     @property
@@ -68,6 +69,7 @@ def as_text(visit: PageView) -> str:
         ("body", _body(response)),
     ]
     pairs += [(name, value) for name, value in _found(visit).items() if value]
+    pairs += rights_pairs(visit.rights)
     parts = [facts(pairs), _headers(response)]
     if page.links:
         parts.append(_some(counted(len(page.links), "link"), page.links, LINKS_SHOWN, "--links"))
@@ -121,6 +123,7 @@ def as_json(visit: PageView) -> dict[str, Any]:
         "noindex": visit.page.noindex,
         "nofollow": visit.page.nofollow,
         "redirect_to": visit.redirect_to,
+        "rights": visit.rights and msgspec.to_builtins(visit.rights),
         "links": list(visit.page.links),
         "text": visit.text,
     }

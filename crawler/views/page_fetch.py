@@ -22,6 +22,7 @@ from crawler.version import program_version
 from crawler.views.page import PageView
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
+from crawler.worker.page_rights import RightsRules
 
 REDIRECTS_MAX = 10
 
@@ -78,7 +79,7 @@ class PageClient:
                     is_last = not follow or not target or len(passed) >= REDIRECTS_MAX
                     if r is None or not target or is_last or takes_body_away(request, r.status, url, target):
                         done = msgspec.structs.replace(visit, result=result, redirect_to=target or "")
-                        return await _read(done, settings)
+                        return await _read(done, settings, robots.rules)
                     passed.append(url)
                     url, request = target, redirected(request, r.status, url, target)
         finally:
@@ -124,8 +125,8 @@ async def _robots(fetcher: Fetcher, origin: str, settings: Settings) -> PageRobo
     return PageRobots(rules, "" if rules.crawl_delay_s is None else f"Crawl-delay {rules.crawl_delay_s:g} s")
 
 
-async def _read(visit: PageView, settings: Settings) -> PageView:
-    """With what the parser finds in the body."""
+async def _read(visit: PageView, settings: Settings, rules: RobotsRules | None) -> PageView:
+    """With what the parser finds in the body, and what was said about its use."""
     response = visit.result.response if visit.result else None
     if response is None:
         return visit
@@ -138,4 +139,5 @@ async def _read(visit: PageView, settings: Settings) -> PageView:
         await parser.close()
     html = is_html(declared_type(response), response.body)
     text = extract_text(response.body, page.charset) if html else ""
-    return msgspec.structs.replace(visit, page=page, text=text)
+    rights, _ = RightsRules(settings).of(visit.url, rules.said if rules else None, response, page)
+    return msgspec.structs.replace(visit, page=page, text=text, rights=rights)

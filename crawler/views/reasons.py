@@ -8,7 +8,7 @@ from crawler.frontier.deferred import RIGHTS, kind_of
 from crawler.frontier.lookup import UrlLocation
 from crawler.frontier.messages import BudgetReached
 from crawler.model import CommitEntry, Rights, Statement
-from crawler.rules.rights import forbidding, inside, rights_of, short_text, statement_text
+from crawler.rules.rights import forbidding, inside, rights_of, statement_text
 from crawler.rules.robots import RobotsVerdict
 from crawler.rules.scope import ScopeVerdict
 from crawler.rules.text import one_line
@@ -16,7 +16,7 @@ from crawler.rules.trap_verdict import PASSED, Verdict
 from crawler.rules.urls import origin_of
 from crawler.terminal.tables import facts
 from crawler.terminal.words import counted, duration, failure_text, moment
-from crawler.views.report import DEFERRED, OURS, boost_text, request_text, stop_text
+from crawler.views.report import DEFERRED, OURS, boost_text, request_text, rights_pairs, stop_text
 
 WAIT_SHOWN_MS = 50
 WAITING = frozenset({"retrying", "scheduled", "set_aside", "queued", "deferred"})
@@ -171,7 +171,7 @@ def _facts(f: Facts) -> list[tuple[str, str]]:
     pairs.append(("scope", f"{'in' if f.scope.allowed else 'out'}: {f.scope.rule}"))
     pairs.append(("robots.txt", _robots(f.robots)))
     if not f.commits:  # else they were recorded
-        pairs.extend(_rights(rights_of(f.robots.said, f.url)))
+        pairs.extend(rights_pairs(rights_of(f.robots.said, f.url)))
     if f.sitemap:
         pairs.append(("sitemap", f"named by {f.sitemap}"))
     if f.traps.rule:
@@ -179,7 +179,7 @@ def _facts(f: Facts) -> list[tuple[str, str]]:
     pairs.append(("seen", _seen(f)))
     for entry in f.commits:
         pairs.append(("fetched", _commit(entry)))
-        pairs.extend(_rights(entry.rights))
+        pairs.extend(rights_pairs(entry.rights))
     pairs.extend(("fetched", f"{_commit(entry)}, for run {entry.run}") for entry in f.of_runs[-RUNS_SHOWN:])
     if f.boost:
         pairs.append(("boost", boost_text(f.boost)))
@@ -405,14 +405,6 @@ def _robots(robots: RobotsFact) -> str:
     when = f", read at {moment(robots.read_at)}" if robots.read_at else ""
     below = f", which is below User-agent: {v.below}, in one group with ours by RFC 9309" if v.below else ""
     return f"{'allowed' if v.allowed else 'forbidden'} ({line}{below}{when})"
-
-
-def _rights(rights: Rights | None) -> list[tuple[str, str]]:
-    """What was said about the use of a page, and where; nothing where nothing was."""
-    if rights is None:
-        return []
-    more = [f"{counted(rights.cut, 'more statement')}, left out or cut"] if rights.cut else []
-    return [("rights", one) for one in (short_text(rights), *map(statement_text, rights.sources), *more)]
 
 
 def _forbidding(f: Facts) -> str:

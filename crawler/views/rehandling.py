@@ -287,7 +287,9 @@ class _Rehandling:
             return NOTHING_HANDLED
         parsed, tree = await self._parser.parse_with_tree(response, mark)
         claim = _claim_of(self._crawl, entry)
-        handled = (await self._handlers.handling.handle(claim, response, parsed, tree, mark, guarded=False))[1]
+        _, handled = await self._handlers.handling.handle(
+            claim, response, parsed, tree, mark, rights=entry.rights, guarded=False
+        )
         if handled.retry_s is not None:
             raise HandlerError("the handler wants it to be fetched again (page.retry), which is not done here")
         return handled

@@ -7,9 +7,9 @@ import msgspec
 from crawler.frontier.deferred import CRAWL_URLS
 from crawler.frontier.messages import BudgetReached
 from crawler.frontier.stats import Totals
-from crawler.model import Request
+from crawler.model import Request, Rights
 from crawler.rules.login_pace import LoginRecord
-from crawler.rules.rights import NO, PURPOSES, YES, outside
+from crawler.rules.rights import NO, PURPOSES, YES, outside, short_text, statement_text
 from crawler.rules.text import one_line
 from crawler.settings import OrderSettings
 from crawler.terminal.tables import facts, table
@@ -246,3 +246,11 @@ def classes_text(status: Mapping[str, int]) -> str:
 def in_brackets(text: str) -> str:
     """What follows something in brackets, if there is anything."""
     return f" ({text})" if text else ""
+
+
+def rights_pairs(rights: Rights | None) -> list[tuple[str, str]]:
+    """What was said about the use of a page, and where; nothing where nothing was."""
+    if rights is None:
+        return []
+    more = [f"{counted(rights.cut, 'more statement')}, left out or cut"] if rights.cut else []
+    return [("rights", one) for one in (short_text(rights), *map(statement_text, rights.sources), *more)]

@@ -200,7 +200,7 @@ class Answers:
         """
         if response.decoded is Decoded.NOTHING:
             page = ParsedPage()
-            return Found(page, NOTHING_HANDLED, *self._rights.of(turn.claim, turn.said, response, page))
+            return Found(page, NOTHING_HANDLED, *self._rights.of(turn.claim.url, turn.said, response, page))
         claim, mark, guarded = turn.claim, turn.mark, turn.crash_action is not CrashAction.NORMAL
         is_sitemap = claim.label == SITEMAP
         page, tree = await self._means.parser.parse_with_tree(
@@ -209,10 +209,12 @@ class Answers:
         reached("page.parsed", claim.url)
         if is_sitemap:
             return Found(page, NOTHING_HANDLED)
-        rights, is_withheld = self._rights.of(claim, turn.said, response, page)
+        rights, is_withheld = self._rights.of(claim.url, turn.said, response, page)
         if is_withheld:
             return Found(page, NOTHING_HANDLED, rights, is_withheld=True)
-        page, handled = await self._means.handling.handle(claim, response, page, tree, mark, guarded=guarded)
+        page, handled = await self._means.handling.handle(
+            claim, response, page, tree, mark, rights=rights, guarded=guarded
+        )
         reached("page.handled", claim.url)
         return Found(page, handled, rights)
 

@@ -32,7 +32,7 @@ from crawler.handlers.page_run import NOTHING_HANDLED, Handled, HandlerError, Li
 from crawler.handlers.tasks import CodeFailure
 from crawler.handlers.threads import Threads
 from crawler.media_type import declared_type, is_html
-from crawler.model import PLAIN, Claim, ParsedPage, Request, Response
+from crawler.model import PLAIN, Claim, ParsedPage, Request, Response, Rights
 from crawler.parsing.processes import WorkerDiedError, WorkerPool, WorkerProcess
 from crawler.redaction import learned
 from crawler.rules.sites import SiteRules
@@ -85,6 +85,7 @@ class HandlerStage:
         tree: LexborHTMLParser | None,
         mark: InflightMark,
         *,
+        rights: Rights | None = None,
         guarded: bool,
     ) -> tuple[ParsedPage, Handled]:
         """The page with all links to follow, and the result of its handler. `guarded`: never in this process.
@@ -93,7 +94,9 @@ class HandlerStage:
         """
         handled = NOTHING_HANDLED
         if self._app is not None:
-            handled = await self._handled(self._app, claim, response, parsed, tree, mark, guarded=guarded)
+            handled = await self._handled(
+                self._app, claim, response, parsed, tree, mark, rights=rights, guarded=guarded
+            )
         links = parsed.links if self.follows_links else ()
         if handled.followed:
             links = tuple(dict.fromkeys((*(one.url for one in handled.followed if one.is_plain), *links)))
@@ -104,7 +107,7 @@ class HandlerStage:
 
     async def _handled(
         self, app: Crawler, claim: Claim, response: Response, parsed: ParsedPage, tree: LexborHTMLParser | None,
-        mark: InflightMark, *, guarded: bool,
+        mark: InflightMark, *, rights: Rights | None, guarded: bool,
     ) -> Handled:  # fmt: skip
         if self._sites is not None and not claim.label:
             claim = replace(claim, label=self._sites.first(claim.url, "label") or "")
@@ -115,7 +118,7 @@ class HandlerStage:
         page = HandlersPage(
             response, parsed, domain=claim.domain, depth=claim.depth, label=claim.label, run=claim.run,
             request=claim.request, fingerprint=claim.fingerprint, tree=tree, labels=self._labels,
-            follow_max=self._follow_max, may_parse=not is_expensive,
+            follow_max=self._follow_max, may_parse=not is_expensive, rights=rights,
         )  # fmt: skip
         try:
             if self._hooks.has_listeners("fetch"):
@@ -124,7 +127,9 @@ class HandlerStage:
             if handler is None:
                 return NOTHING_HANDLED
             if handler.processes or guarded or is_expensive:
-                handled = await self._in_worker(app, handler, claim, response, parsed, is_slow=guarded or is_expensive)
+                handled = await self._in_worker(
+                    app, handler, claim, response, parsed, rights, is_slow=guarded or is_expensive
+                )
             else:
                 is_threaded = handler.is_plain and all(function.is_plain for function in app.pipeline)
                 with mark.aside(Aside.THREAD if is_threaded else Aside.HANDLER):
@@ -136,13 +141,14 @@ class HandlerStage:
         return handled
 
     async def _in_worker(
-        self, app: Crawler, handler: Handler, claim: Claim, response: Response, parsed: ParsedPage, *, is_slow: bool
-    ) -> Handled:
+        self, app: Crawler, handler: Handler, claim: Claim, response: Response, parsed: ParsedPage,
+        rights: Rights | None, *, is_slow: bool,
+    ) -> Handled:  # fmt: skip
         """Run in a worker process: for handlers that request one, pages that are expensive to parse, and suspects."""
         request = HandlerRequest(
             app.handlers.index(handler), replace(response, raw_body=b"", request_head=b""), parsed, claim.domain,
             claim.depth, claim.label, claim.run, claim.request, claim.fingerprint, self._follow_max, self._limits,
-            learned(),
+            learned(), rights,
         )  # fmt: skip
         try:
             answer = await self._pool.ask(

@@ -17,7 +17,7 @@ from crawler.handlers.load_app import load_app
 from crawler.handlers.page import Page
 from crawler.handlers.page_run import Handled, HandlerError, Limits, run_handler
 from crawler.handlers.threads import Threads
-from crawler.model import ParsedPage, Request, Response
+from crawler.model import ParsedPage, Request, Response, Rights
 from crawler.parsing.parse_worker import serve
 from crawler.process_tuning import keep_freed_memory
 from crawler.redaction import Secrets, learn_all
@@ -39,6 +39,7 @@ class HandlerRequest(msgspec.Struct, array_like=True):
     follow_max: int
     limits: Limits
     secrets: Secrets  # that the instance knows of
+    rights: Rights | None
 
 
 class HandlerAnswer(msgspec.Struct, array_like=True):
@@ -86,7 +87,7 @@ async def _answer(app: Crawler, threads: Threads, request: HandlerRequest) -> Ha
     page = Page(
         request.response, request.parsed, domain=request.domain, depth=request.depth, label=request.label,
         run=request.run, request=request.request, fingerprint=request.fingerprint, labels=app.labels,
-        follow_max=request.follow_max,
+        follow_max=request.follow_max, rights=request.rights,
     )  # fmt: skip
     learn_all(request.secrets)
     try:

@@ -36,25 +36,23 @@ class RightsRules:
             return None
         return forbidding(said.of_robots(claim.url), self._purpose)
 
-    def of(
-        self, claim: Claim, said: SiteRights | None, response: Response, page: ParsedPage
-    ) -> tuple[Rights | None, bool]:
+    def of(self, url: str, said: SiteRights | None, response: Response, page: ParsedPage) -> tuple[Rights | None, bool]:
         """The rights of a page, and whether its body is withheld."""
         if said is None and not page.said and not says_something(response.headers):
             return None, False
         own, cut = [*page.said], page.said_cut
-        for key, value in said_by_headers(response.headers, claim.url, self._agent):
+        for key, value in said_by_headers(response.headers, url, self._agent):
             one, is_cut = statement(HEADER, key, value)
             own.append(one)
             cut += is_cut
         of_site: list[Statement] = []
         if said is not None:
-            of_site, cut = said.of_robots(claim.url), cut + said.cut
-            own += said.of_tdmrep(claim.url)
+            of_site, cut = said.of_robots(url), cut + said.cut
+            own += said.of_tdmrep(url)
         is_image = response.content_type.startswith("image/")
         shown = [one for one in (*of_site, *own) if not bears_login(one.value)]
         cut += len(of_site) + len(own) - len(shown)
-        rights = rights_of(shown, claim.url, cut=cut, is_image=is_image)
+        rights = rights_of(shown, url, cut=cut, is_image=is_image)
         return rights, bool(self._purpose) and forbidding(own, self._purpose, is_image=is_image) is not None
 
 

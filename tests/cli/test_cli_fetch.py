@@ -103,3 +103,22 @@ def test_what_can_not_be_fetched_is_told_in_one_line(
     assert (got, out) == (code, "")
     assert said in err
     assert err.count("\n") == 1
+
+
+def test_what_is_said_about_the_use_of_a_page_is_shown_as_by_explain(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    robots = Resource(body="User-agent: *\nContent-Signal: search=yes\n", content_type="text/plain")
+    said = Resource(body='<meta name="tdm-reservation" content="1">', headers={"Content-Usage": "train-ai=y"})
+    with serve_resources({("127.0.0.1", "/robots.txt"): robots, ("127.0.0.1", "/"): said}) as web:
+        out = fetched(capsys, web.url("127.0.0.1"))[1]
+        found = json.loads(fetched(capsys, web.url("127.0.0.1"), "--json")[1])["rights"]
+        ignored = json.loads(fetched(capsys, web.url("127.0.0.1"), "--json", "--ignore-robots")[1])["rights"]
+    lines = [line.partition(" ")[2].strip() for line in out.splitlines() if line.startswith("rights ")]
+    assert lines == [
+        "search y, ai-input n, ai-train n, tdm n", "robots.txt line 2: content-signal: search=yes",
+        "meta: tdm-reservation: 1", "header: content-usage: train-ai=y",
+    ]  # fmt: skip
+    assert (found["search"], found["ai_train"], found["tdm"], len(found["sources"])) == ("y", "n", "n", 3)
+    assert ("search" in ignored, ignored["tdm"]) == (False, "n")
+    assert json.loads(fetched(capsys, site.url("127.0.0.1"), "--json")[1])["rights"] is None

@@ -37,7 +37,7 @@ from tests.support.engine import Engine
 from tests.support.serving import serve_resources
 from tests.support.web import Resource
 
-HOST, QUIET = "said.test", "quiet.test"
+HOST, QUIET, LATER, OTHER = "said.test", "quiet.test", "later.said.test", "other.test"
 CANARY, OPEN = "canary-7f3a", "open-text"  # in pages that say no, and in others
 ME = Actor(who="ann", via=Via.CLI)
 APP = """
@@ -87,7 +87,7 @@ FREE = {
     "/target": page(title="Target"),
 }
 WEB = {
-    (HOST, "/robots.txt"): Resource(body=ROBOTS, content_type="text/plain"),
+    **{(host, "/robots.txt"): Resource(body=ROBOTS, content_type="text/plain") for host in (HOST, LATER, OTHER)},
     (HOST, "/closed/x"): page("/only-from-closed"),
     (QUIET, "/"): Resource(body="<title>Quiet</title>Nothing is said"),
     **{(HOST, path): resource for path, resource in (OF_PAGES | FREE).items()},
@@ -178,6 +178,39 @@ async def test_what_is_said_is_recorded_with_each_page_and_shown(lab: Lab) -> No
     assert totals.lost.get("rights", 0) == 0
 
 
+SHOWS_RIGHTS = """
+from crawler import Crawler
+app = Crawler()
+
+@app.page("said.test/closed/*", processes=True)
+def closed(page):
+    yield {"path": page.url.partition("test")[2].partition("/")[2], "rights": page.rights.ai_train}
+
+@app.page()
+async def every(page):
+    yield {"path": page.url.partition("test")[2].partition("/")[2], "rights": page.rights.ai_train}
+"""
+
+
+@pytest.mark.slow(ci=True)
+async def test_handlers_get_the_rights_of_each_page_also_in_processes_and_again(lab: Lab) -> None:
+    (lab.home / "rights_app.py").write_text(SHOWS_RIGHTS)
+    settings = lab.settings(
+        scope__mode="any", crawl__partitions=16, handlers__app=str(lab.home / "rights_app.py"), handlers__processes=1
+    )
+    done = await crawl(settings, seeds_of(lab))
+    assert not done.errors
+    rows = [msgspec.json.decode(text) for _, _, text in ItemReader(open_existing(settings.archive.dir)).items()]
+    found = {row["path"]: row["rights"] for row in rows}
+    assert {path: found[path] for path in ("header", "meta", "closed/x", "closed/but/x", "linked")} == {
+        "header": "n", "meta": "n", "closed/x": "n", "closed/but/x": "y", "linked": "",
+    }  # fmt: skip
+    async with open_crawl(settings, create=False) as opened:
+        result = await rehandle(opened, load_app(settings.handlers.app), actor=ME)
+    assert (result.changed, result.failed) == (0, 0)
+    assert result.pages > 0
+
+
 async def test_a_page_that_says_no_is_committed_with_its_links_and_without_its_content(lab: Lab) -> None:
     settings = settings_of(lab, **SKIP)
     done = await crawl(settings, seeds_of(lab))
@@ -230,6 +263,20 @@ async def test_what_robots_txt_refused_is_fetched_once_it_is_released(lab: Lab) 
     assert found["/closed/x"].rights is not None
     assert found["/closed/x"].rights.ai_train == "n", "and what was said is recorded all the same"
     assert [r.target for r in lab.site.requests()].count("/closed/x") == 1
+    assert await audit(settings) == 0
+
+
+async def test_a_release_holds_for_hosts_of_the_domain_that_come_later(lab: Lab) -> None:
+    settings = settings_of(lab, frontier__queue_by="host", **SKIP)
+    await crawl(settings, [lab.site.url(HOST, "/closed/x"), lab.site.url(HOST, "/closed/y")])
+    async with open_crawl(settings, create=False) as opened:
+        assert (await release(opened, HOST, reason="rights", actor=ME)).released == 2
+    later = [lab.site.url(host, path) for host in (LATER, OTHER) for path in ("/closed/x", "/closed/y")]
+    done = await crawl(settings, later)
+    assert {*by_path(done, lab, LATER)} == {"/closed/x", "/closed/y"} <= {*by_path(done, lab)}
+    assert by_path(done, lab, OTHER) == {}, "those of another domain stay deferred"
+    async with open_crawl(settings, create=False) as opened:
+        assert (await opened.stats.totals()).deferred == 2
     assert await audit(settings) == 0
 
 

@@ -94,3 +94,11 @@ def test_an_app_calls_the_handler_that_is_for_the_page_with_its_schema() -> None
         call_handler(app, fake_page("http://a.test/lamp", "cheap"))
     with pytest.raises(LookupError, match=r"no handler is for http://a\.test/other"):
         call_handler(app, fake_page("http://a.test/other"))
+
+
+def test_a_fake_page_has_the_rights_that_its_headers_and_markup_state() -> None:
+    page = fake_page(
+        "http://a.test/", '<meta name="tdm-reservation" content="1">', headers={"Content-Usage": "search=y"}
+    )
+    assert (page.rights.search, page.rights.ai_train, page.rights.tdm) == ("y", "n", "n")
+    assert fake_page("http://a.test/").rights.search == ""

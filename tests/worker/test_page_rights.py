@@ -55,10 +55,10 @@ PLACES = [
 def test_each_place_counts_and_only_the_answers_own_words_withhold(
     said: SiteRights | None, headers: tuple[tuple[bytes, bytes], ...], page: ParsedPage, word: str, is_withheld: bool
 ) -> None:
-    rights, found = rules().of(CLAIM, said, answer(*headers), page)
+    rights, found = rules().of(CLAIM.url, said, answer(*headers), page)
     assert ((rights.ai_train if rights else ""), found) == (word, is_withheld)
-    assert rules(policy="record").of(CLAIM, said, answer(*headers), page) == (rights, False)
-    assert rules(purpose="search").of(CLAIM, said, answer(*headers), page) == (rights, False)
+    assert rules(policy="record").of(CLAIM.url, said, answer(*headers), page) == (rights, False)
+    assert rules(purpose="search").of(CLAIM.url, said, answer(*headers), page) == (rights, False)
 
 
 def test_robots_txt_forbids_by_purpose_and_sitemaps_are_no_pages() -> None:
@@ -89,7 +89,7 @@ def test_nothing_of_a_withheld_page_is_kept_but_its_links() -> None:
 
 def test_a_statement_with_the_password_of_a_login_is_left_out_and_counted() -> None:
     learn_login("ann", "correct-horse-battery")
-    rights, _ = rules().of(CLAIM, None, answer((b"tdm-policy", b"https://x.test/?p=correct-horse-battery")), META)
+    rights, _ = rules().of(CLAIM.url, None, answer((b"tdm-policy", b"https://x.test/?p=correct-horse-battery")), META)
     assert rights is not None
     assert [one.place for one in rights.sources] == ["meta"]
     assert (rights.license, rights.cut) == ("", 1)
