@@ -145,6 +145,16 @@ def copied_record(folder: CrawlFolder, location: WarcLocation) -> Copied:
     return Copied(stored=stored, member=member, request=request)
 
 
+def file_fields(path: Path) -> dict[str, str]:
+    """What the first record of a file tells of all in it (`warcinfo`); nothing where that can't be read."""
+    try:
+        begin: bytes = isal_zlib.decompressobj(wbits=GZIP).decompress(_bytes_at(path, 0, HEAD_BYTES), HEAD_BYTES)
+    except (OSError, isal_zlib.error):  # type: ignore[misc]  # its stub declares an instance
+        return {}
+    head, _, block = begin.partition(b"\r\n\r\n")
+    return dict(_headers(b"\r\n" + block.strip())) if b"\r\nWARC-Type: warcinfo\r\n" in head else {}
+
+
 def _request_at(path: Path, offset: int) -> bytes:
     """The member that begins there, if it is the record of a request. Raises OSError, and what isal raises."""
     begin = _bytes_at(path, offset, _CHUNK_BYTES)

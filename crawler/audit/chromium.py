@@ -236,7 +236,8 @@ def _spawned(program: str, home: str, said: Path, proxy_port: int) -> tuple[int,
         words.append("--no-sandbox")  # it does not start as root otherwise
     try:
         pid = os.posix_spawn(
-            program, [*words, "about:blank"], {"HOME": home, "PATH": os.environ.get("PATH", os.defpath)},
+            program, [*words, "about:blank"],
+            {"HOME": home, "TMPDIR": home, "PATH": os.environ.get("PATH", os.defpath)},
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),

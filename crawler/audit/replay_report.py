@@ -78,10 +78,10 @@ def _lacking(page: PageReplay) -> list[str]:
 
 def _network(report: ReplayReport) -> str:
     if not report.refused:
-        return "Nothing left the archive: the browser tried to send nothing else."
+        return "Nothing left the archive: the browser tried to connect to nothing."
     hosts = ", ".join(list(report.refused_hosts)[:WORST])
-    tried = counted(report.refused, "request") + (" was" if report.refused == 1 else " were")
-    return f"Nothing left the archive: {tried} refused that the browser tried to send by itself ({hosts})."
+    tried = counted(report.refused, "connection") + " that the browser tried by itself"
+    return f"Nothing left the archive: {tried} {'was' if report.refused == 1 else 'were'} refused ({hosts})."
 
 
 def _share(part: int, whole: int) -> float:

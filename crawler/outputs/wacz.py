@@ -6,7 +6,7 @@ until it is whole.
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +19,7 @@ from crawler.archive.index_reader import MissingFile
 from crawler.archive.method_query import is_by_url
 from crawler.archive.scratch import scratch_file
 from crawler.archive.warc import GZIP, record_ids, warcinfo
+from crawler.archive.warc_reader import file_fields
 from crawler.errors import UsageError
 from crawler.model import CommitEntry
 from crawler.outputs.export import Wanted
@@ -35,6 +36,8 @@ SUFFIX = ".wacz"
 SHOWN = (200, 304)  # statuses of what is in the list of pages
 # What people open by itself; all else is there for these.
 PAGE_TYPES = frozenset(("text/html", "application/xhtml+xml", "application/pdf", "text/plain"))
+KEPT = ("operator", "http-header-from", "http-header-user-agent", "robots")  # of what source files tell
+SOFTWARE = f"crawler {program_version()}"
 _LIST = {"format": "json-pages-1.0", "id": "pages", "title": "All Pages"}
 
 
@@ -123,14 +126,17 @@ def _fill(
     )  # fmt: skip
 
 
-def _warcinfo_of(folders: Sequence[CrawlFolder]) -> Any:
+def _warcinfo_of(folders: Sequence[CrawlFolder]) -> Callable[[str], bytes]:
+    """What the WARC files tell of themselves: of who crawled, and how, what those of all folders agree on."""
     ids, crawls = record_ids(), ", ".join(dict.fromkeys(folder.crawl for folder in folders))
-    software = f"crawler {program_version()}"
+    told = [file_fields(path) for folder in folders if (path := min(folder.warc.iterdir(), default=None)) is not None]
+    said = {name: {one.get(name, "") for one in told} for name in KEPT}
+    fields = {name: values.pop() for name, values in said.items() if len(values) == 1}
+    fields |= {"isPartOf": crawls, "description": "committed records of the crawl, in the order of their URLs"}
+    at = max(folder.description.created_at for folder in folders)
 
     def member(name: str) -> bytes:
-        at = max(folder.description.created_at for folder in folders)
-        fields = {"isPartOf": crawls, "description": "committed records of the crawl, in the order of their URLs"}
-        record = warcinfo(next(ids), filename=name, at=at, software=software, fields=fields)
+        record = warcinfo(next(ids), filename=name, at=at, software=SOFTWARE, fields=fields)
         packed: bytes = isal_zlib.compress(record, 1, GZIP)
         return packed
 
@@ -175,7 +181,7 @@ def _rank(entry: CommitEntry) -> tuple[int, int, float]:
 
 def _facts(main: CommitEntry | None) -> dict[str, str]:
     """What the package says of itself."""
-    facts = {"software": f"crawler {program_version()}"}
+    facts = {"software": SOFTWARE}
     if main is not None:
         facts |= {
             "title": main.title or host_of(main.url), "mainPageUrl": main.url, "mainPageDate": iso_ms(main.fetched_at),

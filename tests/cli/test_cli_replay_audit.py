@@ -111,6 +111,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
         yield Seen(replay_json(report), len(site.requests()), home / "seen")
 
 
+@pytest.mark.slow(ci=True)
 @needs_chromium
 def test_what_a_page_requests_is_answered_from_the_archive(seen: Seen) -> None:
     """Of frames and workers, too, and pictures that wait until they are scrolled to; the rest is named."""
@@ -125,6 +126,7 @@ def test_what_a_page_requests_is_answered_from_the_archive(seen: Seen) -> None:
     assert page["answered"] >= 8
 
 
+@pytest.mark.slow(ci=True)
 @needs_chromium
 def test_nothing_that_a_page_tries_reaches_a_server(seen: Seen) -> None:
     assert seen.requests_at_site == 0
@@ -132,6 +134,7 @@ def test_nothing_that_a_page_tries_reaches_a_server(seen: Seen) -> None:
     assert {"picture", "beacon", "e"} <= missing
 
 
+@pytest.mark.slow(ci=True)
 @needs_chromium
 def test_a_page_that_never_ends_fails_by_itself(seen: Seen) -> None:
     page = seen.pages["http://d.test/loop"]
@@ -139,6 +142,7 @@ def test_a_page_that_never_ends_fails_by_itself(seen: Seen) -> None:
     assert seen.report["failed"] == 1
 
 
+@pytest.mark.slow(ci=True)
 @needs_chromium
 def test_there_is_a_picture_of_each_page_and_a_row_of_each_domain(seen: Seen) -> None:
     pictures = {page["picture"] for page in seen.report["pages"] if page["picture"]}
@@ -150,6 +154,7 @@ def test_there_is_a_picture_of_each_page_and_a_row_of_each_domain(seen: Seen) ->
     assert sum(seen.report["kinds"].values()) == seen.report["requests"] - seen.report["answered"]
 
 
+@pytest.mark.slow(ci=True)
 @needs_chromium
 async def test_a_page_that_ends_the_browser_fails_and_the_others_are_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -168,6 +173,7 @@ async def test_a_page_that_ends_the_browser_fails_and_the_others_are_opened(
     assert {one.url[-3:]: one.failed for one in report.pages} == {"one": "", "two": "", "end": "it ended Chromium"}
 
 
+@pytest.mark.slow(ci=True)
 @needs_chromium
 def test_the_command_prints_a_table_and_its_exit_code_tells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = archive_in(tmp_path / "crawl", {"http://a.test/": (HTML, "<title>x</title><img src=/gone.png>")})

@@ -120,6 +120,9 @@ def test_bodies_are_archived_unless_they_are_secret(site: Site, web: ServedWeb, 
     assert fingerprints == {entry.fingerprint for entry in read_entries(folder)}
     kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and "engine" not in str(path))
     assert b"hidden" not in kept
+    keys = [line.partition(b" ")[0] for path in folder.index.iterdir() for line in path.read_bytes().splitlines()]
+    assert sum(one.endswith(b"?__wb_method=post&q=open") for one in keys) == 1, "pywb finds it"
+    assert sum(one.endswith(b"?__wb_method=post") for one in keys) == 1
     records = [one for path in folder.warc.iterdir() for one in records_of(path)]
     assert sum(b"q=open" in one for one in records) == 1
     assert not any(b"hidden" in one for one in records)

@@ -18,6 +18,7 @@ from crawler.archive.folder import CrawlFolder, open_existing, open_or_create
 from crawler.archive.index_writer import IndexWriter
 from crawler.archive.warc import Original
 from crawler.archive.warc_reader import read_head
+from crawler.archive.warc_writer import WarcWriter
 from crawler.cli.main import main
 from crawler.errors import ArchiveError, UsageError
 from crawler.model import REVISIT, SITEMAP, WITHHELD, Request
@@ -25,6 +26,7 @@ from crawler.outputs import wacz_package
 from crawler.outputs.export import Wanted
 from crawler.outputs.wacz import WaczSummary, export_wacz
 from crawler.runtime.crash_points import VARIABLE
+from crawler.settings import ArchiveSettings
 from tests.archive.archive_samples import entry, folder_in, response, writer_in
 from tests.support.disks import fill
 
@@ -127,6 +129,28 @@ def test_it_has_what_was_committed_with_index_and_pages(tmp_path: Path) -> None:
     assert (found.package["mainPageUrl"], found.package["title"]) == (response(7).url, "Title 7")
     assert len({page["id"] for page in found.pages}) == 12
     assert summary.bytes == path.stat().st_size
+
+
+def test_its_warc_files_tell_who_crawled(tmp_path: Path) -> None:
+    """As far as those of all folders agree."""
+    folders = []
+    for name, operator in (("one", "https://us.example/"), ("other", "https://them.example/")):
+        folder = open_or_create(tmp_path / name)
+        about = {"operator": operator, "robots": "obey"}
+        writer = WarcWriter(
+            folder, prefix="main", session="aa11", settings=ArchiveSettings(), software="crawler/0", about=about
+        )
+        index = IndexWriter(folder, "aa11")
+        place, digest = writer.add(response(1))
+        index.add(entry(1, warc=place, digest=digest))
+        writer.close()
+        index.close()
+        folders.append(folder)
+    for some, wanted in ((folders[:1], {"operator", "robots"}), (folders, {"robots"})):
+        written(some, tmp_path / "a.wacz")
+        first = next(WARCIterator(io.BytesIO(Opened(tmp_path / "a.wacz").files["archive/data-00001.warc.gz"])))
+        block = first.content_stream().read()
+        assert {name for name in ("operator", "robots") if f"{name}: ".encode() in block} == wanted
 
 
 def test_parts_and_blocks_have_right_places_and_digests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,6 +299,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(disk: Path, tmp_path: Path) 
     assert {one.name for one in disk.iterdir()} == {"ballast"}
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("step", ["record#5", "whole", "named"])
 def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path: Path, step: str) -> None:
     folder, path = filled(tmp_path / "crawl"), tmp_path / "a.wacz"
