@@ -21,7 +21,7 @@ from crawler.archive.scratch import scratch_file
 from crawler.archive.warc import GZIP, record_ids, warcinfo
 from crawler.archive.warc_reader import file_fields
 from crawler.errors import UsageError
-from crawler.model import CommitEntry
+from crawler.model import NOT_MODIFIED, CommitEntry
 from crawler.outputs.export import Wanted
 from crawler.outputs.files import take_place
 from crawler.outputs.wacz_package import WaczPackage
@@ -33,7 +33,7 @@ from crawler.runtime.crash_points import reached
 from crawler.version import program_version
 
 SUFFIX = ".wacz"
-SHOWN = (200, 304)  # statuses of what is in the list of pages
+SHOWN = (200, NOT_MODIFIED)  # statuses of what is in the list of pages
 # What people open by itself; all else is there for these.
 PAGE_TYPES = frozenset(("text/html", "application/xhtml+xml", "application/pdf", "text/plain"))
 KEPT = ("operator", "http-header-from", "http-header-user-agent", "robots")  # of what source files tell
@@ -145,7 +145,9 @@ def _warcinfo_of(folders: Sequence[CrawlFolder]) -> Callable[[str], bytes]:
 
 def _fields(entry: CommitEntry) -> dict[str, str]:
     """Of its line in the index, as replay programs know them."""
-    fields = {"url": entry.url, "mime": entry.mime, "status": entry.status_text, "digest": entry.digest}
+    # Of a page that is unchanged the status is that of the page: browsers that are given a 304 show nothing.
+    status = "200" if entry.original is not None and entry.status == NOT_MODIFIED else entry.status_text
+    fields = {"url": entry.url, "mime": entry.mime, "status": status, "digest": entry.digest}
     if entry.request is not None and not is_by_url(entry.request.method):
         fields |= {"method": entry.request.method, "requestBody": entry.request_body}
     return fields

@@ -236,8 +236,8 @@ def two_runs(tmp_path: Path, *, original_is_there: bool = True) -> CrawlFolder:
 def test_a_run_brings_the_records_that_its_pages_are_unchanged_from(tmp_path: Path) -> None:
     summary = written(two_runs(tmp_path), tmp_path / "a.wacz", run=RUNS[1])
     found = Opened(tmp_path / "a.wacz")
-    assert [(line["url"], line["status"]) for line in found.index] == [
-        (response(1).url, "200"), (response(1).url, "304"), (response(2).url, "200"),
+    assert [(line["url"], line["mime"], line["status"]) for line in found.index] == [
+        (response(1).url, "text/html", "200"), (response(1).url, REVISIT, "200"), (response(2).url, "text/html", "200"),
     ]  # fmt: skip
     assert (summary.records, summary.counts.originals) == (3, 1)
     found.judge()
