@@ -25,7 +25,7 @@ _COMMENT = r"/(?:\*(?:[^*]++|\*(?!/))*+(?:\*/)?+)?+"  # or a slash alone
 _IN_QUOTES = r'(?:"((?:[^"\\\n]++|\\.)*+)(?:"|\\?+\Z)|' r"'((?:[^'\\\n]++|\\.)*+)(?:'|\\?+\Z))"
 _STRING = r'(?:"(?:[^"\\\n]++|\\.)*+"?+|' r"'(?:[^'\\\n]++|\\.)*+'?+)"  # or one that ends with its line
 _NAME_END = r"(?![-\w\\]|[^\x00-\x7f])"
-_AT_RULES = rf"(import|font-face|namespace|supports|container|(?:-moz-)?+document){_NAME_END}"
+_AT_RULES = rf"(?:import|font-face|namespace|supports|container|(?:-moz-)?+document){_NAME_END}"
 _PASSED = re.compile(
     rf"(?:[^\"'/\\@(]++|{_COMMENT}|{_STRING}|\\.?+|@(?!{_AT_RULES})|\((?<!url\()(?<!set\())*+",
     re.DOTALL | re.IGNORECASE,
@@ -78,7 +78,7 @@ def read_css(text: str, found: RequisiteList) -> None:
         if text[at - 1] == "@":
             rule = _AT_RULE.match(text, at)
             assert rule is not None
-            name, at = rule[1].lower(), rule.end()
+            name, at = rule[0].lower(), rule.end()
             if name == "font-face":
                 font_from = at
             elif name == "import":
