@@ -71,7 +71,7 @@ async def test_much_in_the_log_does_not_wait_for_the_next_drain() -> None:
 
     archive._write_index = write_index  # type: ignore[method-assign]
     archive._clear_log = write_index  # type: ignore[method-assign]
-    entry: Any = SimpleNamespace(url="u" * (DRAIN_BYTES // 4), title="", redirect_to="", rights=None)
+    entry: Any = SimpleNamespace(url="u" * (DRAIN_BYTES // 4), title="", redirect_to="", rights=None, request_body="")
     running = asyncio.create_task(archive.run())
     for _ in range(3):
         archive.committed(1, entry)
@@ -142,7 +142,7 @@ async def test_a_drain_that_is_cancelled_leaves_its_entries_to_the_next_one(step
     archive = ArchiveStage(
         frontier, work, files, content_steps(), room_of(), ArchiveSettings(warc=False), log_entries_max=9
     )
-    entry: Any = SimpleNamespace(url="http://a.test/", title="", redirect_to="", rights=None)
+    entry: Any = SimpleNamespace(url="http://a.test/", title="", redirect_to="", rights=None, request_body="")
     archive.committed(1, entry)
 
     draining = asyncio.create_task(archive.drain())
