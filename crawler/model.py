@@ -441,7 +441,8 @@ class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     label: str = ""  # set by the handler that followed it; or SITEMAP
     items: ItemsLocation | None = None
     head_digest: str = msgspec.field(name="head", default="")  # of its request, for a later run of its job
-    # Where the page is that this answer, a 304, says is unchanged; and of what media type. As pywb names them.
+    # Where the page is that this answer, a 304, says is unchanged, or that has the same body; and of what media type.
+    # As pywb names them.
     original_length: str = msgspec.field(name="orig.length", default="")
     original_offset: str = msgspec.field(name="orig.offset", default="")
     original_file: str = msgspec.field(name="orig.filename", default="")
@@ -482,8 +483,13 @@ class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
     @property
     def original(self) -> WarcLocation | None:
-        """Where the record of the page is that this one is unchanged from; None for most."""
+        """Where the record of the page is that this one is unchanged from, or has the body of; None for most."""
         return _location(self.original_file, self.original_offset, self.original_length)
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Is it a page with headers of its own, whose body is in the record of another one?"""
+        return bool(self.original_file) and self.status != NOT_MODIFIED
 
     @property
     def content(self) -> WarcLocation | None:

@@ -175,6 +175,14 @@ OF_CRAWL: Sequence[_OfCrawl] = (
         COUNTER, "crawler_pages_unchanged_total", "Pages of jobs that are as an earlier run archived them.",
         lambda r: r.totals.unchanged,
     ),
+    _OfCrawl(
+        COUNTER, "crawler_pages_duplicate_total", "Pages whose body is in the archive once.",
+        lambda r: r.totals.duplicates,
+    ),
+    _OfCrawl(
+        COUNTER, "crawler_duplicate_bytes_total", "Bytes of bodies that were not archived again.",
+        lambda r: r.totals.duplicate_bytes,
+    ),
     _OfCrawl(COUNTER, "crawler_bytes_total", "Bytes of their bodies.", lambda r: r.totals.bytes),
     _OfCrawl(
         COUNTER, "crawler_failed_attempts_total", "Attempts that failed, by reason.",

@@ -148,7 +148,8 @@ class EarlierPages:
 
 def _fits(entry: CommitEntry, url: str, job: str, head_digest: str) -> bool:
     """Is it a page that another request of that head would bring, if it has not changed?"""
-    is_page = entry.status == OK or (entry.status == NOT_MODIFIED and entry.original is not None)
+    has_own = entry.status == OK and entry.original is None  # else its headers are in another record than its body
+    is_page = has_own or (entry.status == NOT_MODIFIED and entry.original is not None)
     is_whole = is_page and not (entry.pruned or entry.truncated or entry.decode_error or entry.is_sitemap)
     is_same = entry.url == url and job_of(entry.run) == job and entry.head_digest == head_digest
     return is_whole and is_same and entry.request is None

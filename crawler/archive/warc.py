@@ -31,6 +31,7 @@ HTTP_FIELD, RIGHTS_FIELD, LINK_FIELD = "http", "rights", "outlink"  # of such a 
 KIND = "Crawler-Kind"  # likewise: the record is of no page, and no line of the index names it
 _RESERVED = ";/?:@&=+$,#[]!'()*~%"
 NOT_MODIFIED_PROFILE = "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
+SAME_PAYLOAD_PROFILE = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
 _RECORD_ID = re.compile(r"<urn:uuid:[0-9a-f-]{36}>")
 _DATE = re.compile(r"[0-9T:.Z-]{20,30}")
 
@@ -97,6 +98,20 @@ def revisit_record(response: Response, original: "Original", identity: str, fing
         f"WARC-Payload-Digest: {original.digest}\r\n{named}Content-Length: 0\r\n\r\n"
     )
     return head.encode("ascii") + b"\r\n\r\n"
+
+
+def duplicate_record(response: Response, original: "Original", identity: str) -> bytes:
+    """The record of an answer whose body is in another record (ISO 28500 6.7.2): its head, and where the body is."""
+    http = _http_head(response)
+    head = (
+        f"WARC/1.1\r\nWARC-Type: revisit\r\nWARC-Record-ID: {identity}\r\n{_common(response)}"
+        f"WARC-Profile: {SAME_PAYLOAD_PROFILE}\r\n"
+        f"WARC-Refers-To: {original.record_id}\r\nWARC-Refers-To-Date: {original.date}\r\n"
+        f"WARC-Refers-To-Target-URI: {safe_uri(original.url)}\r\n"
+        f"WARC-Block-Digest: {payload_digest(http)}\r\nWARC-Payload-Digest: {original.digest}\r\n"
+        f"Content-Type: application/http;msgtype=response\r\nContent-Length: {len(http)}\r\n\r\n"
+    )
+    return b"%b%b\r\n\r\n" % (head.encode("ascii"), http)
 
 
 def withheld_record(
@@ -238,10 +253,14 @@ def _base32(digest: bytes) -> str:
 
 
 class Original(msgspec.Struct, frozen=True, kw_only=True):
-    """A page in the archive that a later answer says is unchanged. `mime`: its media type, as the index has it."""
+    """A page in the archive that a later answer says is unchanged, or that has the body of a later one.
+
+    `mime`: its media type, as the index has it. `url`: its own, where that may be another one.
+    """
 
     place: WarcLocation
     record_id: str
     date: str
     digest: str
     mime: str
+    url: str = ""

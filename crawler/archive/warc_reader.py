@@ -43,7 +43,8 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str = ""  # of a request that its URL alone does not tell; "": a plain GET
     record_id: str = ""
     date: str = ""
-    is_revisit: bool = False  # the page is unchanged, and in another record
+    is_revisit: bool = False  # the page, or its body, is in another record
+    refers_to: str = ""  # the URL of that one
     is_withheld: bool = False  # its body was not kept, because of its rights; `links` has where it leads
     links: tuple[str, ...] = ()
 
@@ -100,6 +101,14 @@ def _bytes_at(path: Path, offset: int, length: int) -> bytes:
 
 def read_record(folder: CrawlFolder, location: WarcLocation) -> StoredResponse:
     """The response record at this place. Raises ArchiveError when it is not there or not whole."""
+    stored = read_any(folder, location)
+    if stored.is_revisit:
+        raise ArchiveError(f"no response record in {folder.warc / location.file} at {location.offset}")
+    return stored
+
+
+def read_any(folder: CrawlFolder, location: WarcLocation) -> StoredResponse:
+    """The same, also of a revisit record."""
     path = archive_path(folder, location.file)
     if path is None:
         raise ArchiveError(f"can't find {folder.warc / location.file}")
@@ -113,7 +122,7 @@ def read_record(folder: CrawlFolder, location: WarcLocation) -> StoredResponse:
     except (isal_zlib.error, EOFError):  # type: ignore[misc]  # its stub declares an instance
         raise ArchiveError(f"no whole record in {where}") from None
     stored = stored_response(record, where)
-    if stored is None or stored.is_revisit:
+    if stored is None:
         raise ArchiveError(f"no response record in {where}")
     return stored
 
@@ -175,16 +184,30 @@ def _request_at(path: Path, offset: int) -> bytes:
 
 def read_content(folder: CrawlFolder, entry: CommitEntry) -> StoredResponse:
     """The response record with the body of a page. Raises ArchiveError when it is not there or not whole."""
-    if entry.original is not None:
-        return read_original(folder, entry.url, entry.original, entry.digest)
     if entry.warc is None:
         raise ArchiveError(f"{entry.url}: it was stored without its body")
-    return read_record(folder, entry.warc)
+    if entry.original is None:
+        return read_record(folder, entry.warc)
+    if not entry.is_duplicate:
+        return read_original(folder, entry.url, entry.original, entry.digest)
+    return completed(folder, read_any(folder, entry.warc), entry.original)
+
+
+def completed(folder: CrawlFolder, revisit: StoredResponse, place: WarcLocation) -> StoredResponse:
+    """What a revisit record stands for: its own head with the body that is at this place, or all of the page that is
+    there. Raises ArchiveError, also for another body.
+    """
+    original = read_original(folder, revisit.refers_to or revisit.uri, place, revisit.digest)
+    if original.uri != (revisit.refers_to or revisit.uri) or payload_digest(original.payload) != revisit.digest:
+        raise ArchiveError("another page")
+    if not revisit.status:
+        return original
+    return msgspec.structs.replace(revisit, payload=original.payload, is_revisit=False)
 
 
 def read_original(folder: CrawlFolder, url: str, place: WarcLocation, digest: str) -> StoredResponse:
-    """The record of the page that one with this digest is unchanged from. A prune may have moved it since: then that
-    page's own line knows where to. Raises ArchiveError.
+    """The record of the page that one with this digest is unchanged from; `url`: its own. A prune may have moved it
+    since: then that page's own line knows where to. Raises ArchiveError.
     """
     try:
         return read_record(folder, place)
@@ -229,6 +252,7 @@ def _stored(fields: Mapping[str, str], http: bytes, payload: bytes) -> StoredRes
         record_id=fields.get("WARC-Record-ID", ""),
         date=fields.get("WARC-Date", ""),
         is_revisit=fields.get("WARC-Type") == "revisit",
+        refers_to=fields.get("WARC-Refers-To-Target-URI", ""),
     )
 
 

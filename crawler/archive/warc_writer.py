@@ -12,6 +12,7 @@ from crawler.archive.warc import (
     GZIP,
     Kind,
     Original,
+    duplicate_record,
     failure_record,
     payload_digest,
     record_ids,
@@ -63,6 +64,14 @@ class WarcWriter:
         self._full: list[Appender] = []  # rotated out, not yet synced and renamed
         self._lock = threading.Lock()
         self._failed = False
+        self.last_id = ""  # of the record that was added last
+
+    @property
+    def current(self) -> str:
+        """The file that the next record will be in; "": one that is not begun."""
+        with self._lock:
+            file = self._current
+        return file.final.name if file is not None and file.size < self._settings.warc_bytes_max else ""
 
     def add(
         self, response: Response, fingerprint: str = "", original: "Original | None" = None
@@ -72,12 +81,17 @@ class WarcWriter:
 
         It is durable when `sync` has returned. Raises ArchiveError when an earlier sync failed.
         """
-        identity = next(self._ids)
+        identity = self.last_id = next(self._ids)
         if original is None:
             record, digest = response_record(response, identity, fingerprint)
         else:
             record, digest = revisit_record(response, original, identity, fingerprint), original.digest
         return self._add(response, identity, record), digest
+
+    def add_duplicate(self, response: Response, original: Original) -> tuple[WarcLocation, str]:
+        """The same for an answer to a plain GET whose body is in another record."""
+        identity = next(self._ids)
+        return self._add(response, identity, duplicate_record(response, original, identity)), original.digest
 
     def add_withheld(
         self, response: Response, *, rights: Rights | None, links: Sequence[str], fingerprint: str = ""

@@ -23,12 +23,12 @@ from crawler.archive.repair import (
 )
 from crawler.archive.seed_journal import SeedJournal, SeedLine
 from crawler.archive.warc import payload_digest, safe_uri
-from crawler.archive.warc_reader import StoredResponse, read_original, read_record
+from crawler.archive.warc_reader import StoredResponse, completed, read_any
 from crawler.audit.findings import Report
 from crawler.audit.judge_links import LinkReader
 from crawler.audit.ledger import Commit, Ledger, page_of
 from crawler.errors import ArchiveError
-from crawler.model import CommitEntry, Followed, WarcLocation
+from crawler.model import NOT_MODIFIED, CommitEntry, Followed, WarcLocation
 from crawler.parsing.parse import ParseKilledError
 from crawler.rules.parts import Part
 from crawler.rules.progress import Meter
@@ -181,7 +181,7 @@ class ArchiveJudge:
         """None for what is in no folder, or damaged: its commit has no record then."""
         for folder in self._folders:
             with contextlib.suppress(ArchiveError):
-                return read_record(folder, place)
+                return read_any(folder, place)
         return None
 
     async def _record(self, found: ArchivedResponse) -> None:
@@ -196,7 +196,7 @@ class ArchiveJudge:
             self._ledger.record_found(commit)
             if not self._is_same(found, commit):
                 continue
-            stored = self._original(commit) if commit.original else found.stored
+            stored = self._completed(commit, found.stored) if commit.original else found.stored
             if stored is None:
                 continue
             try:
@@ -204,18 +204,14 @@ class ArchiveJudge:
             except ParseKilledError as error:
                 self._report.findings.unparsed.add(url=commit.url, reason=str(error))
 
-    def _original(self, commit: Commit) -> StoredResponse | None:
-        """The page that a commit is unchanged from; None where it is not in the archive."""
+    def _completed(self, commit: Commit, revisit: StoredResponse) -> StoredResponse | None:
+        """The page of a commit whose body is in another record; None where that is not in the archive."""
         place, reasons = commit.original_place, list[str]()
         for folder in self._folders:
             try:
-                stored = read_original(folder, commit.url, place, commit.digest)
+                return completed(folder, revisit, place)
             except ArchiveError as error:
                 reasons.append(str(error))
-                continue
-            if payload_digest(stored.payload) == commit.digest and stored.uri == safe_uri(commit.url):
-                return stored
-            reasons.append("another page")
         if self._report.lacking and not any(place.file in warc_names(folder) for folder in self._folders):
             self._report.elsewhere += 1
             return None
@@ -232,7 +228,8 @@ class ArchiveJudge:
             "another digest": digest not in (commit.digest, found.stored.digest) or commit.digest != digest,
             "another type": is_revisit != bool(commit.original),
             "another length": found.location.length != commit.length,
-            "another status": found.stored.status != (0 if is_revisit else commit.status),
+            "another status": found.stored.status
+            != (0 if is_revisit and commit.status == NOT_MODIFIED else commit.status),
         }
         reasons = [reason for reason, is_so in wrong.items() if is_so]
         if reasons:

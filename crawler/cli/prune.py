@@ -19,7 +19,7 @@ REASONS = {
     "outputs": "an output (-o) has not read them yet ({cursors}): run the crawl with the same -o, or delete that "
     "file if nobody wants the output any more",
     "unnamed": "their files have records that only the index of another folder of this crawl names",
-    "unchanged": "pages of later runs, which stay, are unchanged from them and have no body of their own",
+    "unchanged": "pages that stay are unchanged from them, or have the same body, and have none of their own",
     "damaged": "their files are damaged: 'crawler audit' tells more",
 }
 

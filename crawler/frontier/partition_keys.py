@@ -97,6 +97,8 @@ META = (
     Field("lost:REASON", "what is missing of committed pages", "ack, restate"),
     Field("handled:NAME", "committed pages that went to the handler of this name", "ack"),
     Field("unchanged", "pages that were not sent again, because an earlier run has them", "ack"),
+    Field("duplicates", "pages whose body the archive has from another page", "ack"),
+    Field("duplicate_bytes", "bytes of these bodies", "ack"),
     Field("named", "URLs of pages that sitemaps of runs have", "ack"),
     Field("recounted", "id and last number of the changes of items that were counted last (msgpack)", "count_items"),
     Field("forgotten", "pages of forgotten domains that no line of an index made unseen again: the totals have them",

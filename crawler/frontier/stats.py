@@ -21,7 +21,8 @@ from crawler.rules.rights import PURPOSES
 
 TOTAL_FIELDS = (
     "added", "done", "spilled", "spilled_deferred", "bytes", "retries", "dead", "expired", "deferrals", "released",
-    "beyond", "revived", "s0", "s1", "s2", "s3", "s4", "s5", "items", "items_invalid", "unchanged", "scheduled",
+    "beyond", "revived", "s0", "s1", "s2", "s3", "s4", "s5", "items", "items_invalid", "unchanged", "duplicates",
+    "duplicate_bytes", "scheduled",
     "run_fetched", "run_bytes", "run_urls",
 )  # fmt: skip
 READ_MAX = 256  # queues that one call reads
@@ -33,6 +34,7 @@ DEAD, REFUSED, DEFERRED, LOST = "dead:", "refused:", "deferred:", "lost:"
 ITEMS_INVALID = "items_invalid"
 HANDLED = "handled:"  # and the name of the handler that took a committed page
 UNCHANGED = "unchanged"
+DUPLICATES, DUPLICATE_BYTES = "duplicates", "duplicate_bytes"
 NAMED = "named"  # URLs of pages that the sitemaps of runs have
 # Of LOST; behind the first one follows a value of WARC-Truncated.
 CUT_BODY, LINKS, NOT_DECODED, OF_SITEMAP = "body:", "links", "decode_error", "sitemap"
@@ -83,6 +85,8 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     items: int = 0
     items_invalid: int = 0  # left out: the handler yielded an invalid item
     unchanged: int = 0  # of the fetched ones: as an earlier run of their job had archived them
+    duplicates: int = 0  # of the fetched ones: their bodies are in the archive once
+    duplicate_bytes: int = 0  # of these bodies, which the archive does not have again
     sitemaps: int = 0  # committed; they are not in `fetched`
     status: Mapping[str, int] = msgspec.field(default_factory=dict)
     errors: Mapping[str, int] = msgspec.field(default_factory=dict)
@@ -186,6 +190,7 @@ class Stats:
             taken_in=sums["added"] - sums["revived"] - sums["deferrals"],
             run_fetched=sums["run_fetched"], run_bytes=sums["run_bytes"], run_urls=sums["run_urls"],
             items=sums["items"], items_invalid=sums["items_invalid"], unchanged=sums[UNCHANGED], sitemaps=sums["s0"],
+            duplicates=sums[DUPLICATES], duplicate_bytes=sums[DUPLICATE_BYTES],
             fetched=sum(_by(sums, "s").values()), status=_by(sums, "s"),
             errors=_by(sums, "e:"), refused=_by(sums, REFUSED),
             dead_by=_by(sums, DEAD), deferred_by=_by(sums, DEFERRED), lost=_by(sums, LOST),

@@ -5,6 +5,7 @@ be left out, so then the index is read twice: first which commits are wanted and
 scratch file. Memory is bounded by that of the index readers, and by a record.
 """
 
+import contextlib
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from crawler.archive.folder import CrawlFolder, digits14
 from crawler.archive.index import key_of
 from crawler.archive.index_reader import IndexReader, MissingFile, find_url
 from crawler.archive.scratch import open_scratch
-from crawler.archive.warc_reader import Copied, copied_record, read_head
+from crawler.archive.warc_reader import Copied, copied_record, read_any, read_head
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry, WarcLocation
 from crawler.outputs.export import Wanted, wanted_entries
@@ -168,12 +169,20 @@ def _identity(entry: CommitEntry) -> tuple[int, int]:
     return int(entry.fingerprint), entry.visit
 
 
+def _referred_to(folder: CrawlFolder, entry: CommitEntry) -> str:
+    """The URL of the page that has the body of another one."""
+    if entry.is_duplicate and entry.warc is not None:
+        with contextlib.suppress(ArchiveError):
+            return read_any(folder, entry.warc).refers_to
+    return entry.url
+
+
 def _original_of(folder: CrawlFolder, entry: CommitEntry) -> WarcLocation | None:
     """Where the record is that a page is unchanged from. A prune may have moved it: then its own line has the place."""
     place = entry.original
     if place is not None and (stored := read_head(folder, place)) is not None and stored.digest == entry.digest:
         return place
-    for one in find_url(folder, entry.url):
+    for one in find_url(folder, _referred_to(folder, entry)):
         if one.original is None and one.warc is not None and one.digest == entry.digest and read_head(folder, one.warc):
             return one.warc
     return None

@@ -113,7 +113,7 @@ class PageBook:
         return KnownPage(*row) if row else None
 
     def add_of_run(self, at: WarcLocation, entry: CommitEntry) -> None:
-        """Remember that a record was fetched for a run of a job, and the page that it is unchanged from."""
+        """Remember that a record was fetched for a run of a job ("": it was not), and where its body is."""
         of = entry.original or WarcLocation(file="", offset=0, length=0)
         row = (at.file, at.offset, entry.run, of.file, of.offset, of.length)
         self._db.execute("INSERT OR IGNORE INTO of_runs VALUES (?, ?, ?, ?, ?, ?)", row)

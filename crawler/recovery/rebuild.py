@@ -247,8 +247,8 @@ class Rebuild:
             async for entry in self._entries(reader, pruned=True):
                 if entry.run:
                     book.add_to_run(entry)
-                    if entry.warc is not None:
-                        book.add_of_run(entry.warc, entry)
+                if entry.warc is not None and (entry.run or entry.original is not None):
+                    book.add_of_run(entry.warc, entry)
                 if entry.run not in self._routers:
                     continue
                 self._has_items |= entry.items is not None

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.repair import ArchivedResponse, ArchiveSize, Flaw, TakenOut, walk_responses
-from crawler.archive.warc_reader import StoredResponse, read_original, read_record
+from crawler.archive.warc_reader import StoredResponse, completed, read_record
 from crawler.crawl.reparse import Rereader
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.bulk import BulkLookup, UrlState
@@ -300,12 +300,12 @@ class Replay:
             await self._refill.add(children, self.done(url, fp, page, lost) if is_found else None)
 
     def _original(self, folders: Sequence[CrawlFolder], found: ArchivedResponse) -> StoredResponse | None:
-        """The page that this one is unchanged from; None where it can't be read."""
+        """The page of a revisit record, with the body that is in another one; None where that can't be read."""
         place, reasons = self._book.original_of(found.location), list[str]()
         if place is not None:
             for folder in folders:
                 try:
-                    return read_original(folder, found.stored.uri, place, found.stored.digest)
+                    return completed(folder, found.stored, place)
                 except ArchiveError as error:
                     reasons.append(str(error))
         self._report.flaw(f"{found.stored.uri}: {reasons[0] if reasons else 'nobody knows what it is unchanged from'}")

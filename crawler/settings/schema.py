@@ -268,6 +268,7 @@ class ArchiveSettings(_Section, frozen=True):
     warc_bytes_max: Annotated[int, Meta(ge=1_000_000, le=COUNT_MAX)] = 1_000_000_000
     compression_level: Annotated[int, Meta(ge=0, le=3)] = 1  # ISA-L levels
     request_records: bool = True
+    duplicates: bool = False  # write bodies again that the file has from another URL of the domain
     request_secrets: bool = False  # also passwords, cookies and the like that [[sites]] add to requests
     # internals
     sync_s: Positive = 0.2  # pages are synced to disk in groups, at least this often

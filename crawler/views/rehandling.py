@@ -279,7 +279,7 @@ class _Rehandling:
         if stored.uri != entry.url:  # other bytes have moved it
             raise _UnreadableError(DAMAGED)
         found = response_of(entry.url, stored, self._settings.fetch)
-        return replace(found, is_unchanged=True) if entry.original is not None else found
+        return replace(found, is_unchanged=True) if entry.original is not None and not entry.is_duplicate else found
 
     async def _handled(self, entry: CommitEntry, response: Response, mark: InflightMark) -> Handled:
         """As the fetch stage does it. Raises ParseKilledError, HandlerError."""

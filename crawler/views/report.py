@@ -53,6 +53,7 @@ def totals_text(
     pairs += [
         ("pages", f"{number(totals.fetched)}{in_brackets(classes_text(totals.status))}"),
         *([("unchanged", f"{number(totals.unchanged)}, of pages of jobs")] if totals.unchanged else ()),
+        *([("duplicates", duplicates_text(totals))] if totals.duplicates else ()),
         *([("sitemaps", number(totals.sitemaps))] if totals.sitemaps else ()),
         *([("rights", _rights(totals.rights))] if totals.rights else ()),
         ("pending", _pending(totals, in_flight)),
@@ -76,6 +77,11 @@ def totals_text(
         ("order", order_text(ordering)),
     ]
     return facts(pairs)
+
+
+def duplicates_text(totals: Totals) -> str:
+    """How many pages have the body of another one, and what that saves."""
+    return f"{counted(totals.duplicates, 'page')}, {size(totals.duplicate_bytes)} of bodies not archived again"
 
 
 def _rights(counts: Mapping[str, int]) -> str:

@@ -23,7 +23,15 @@ from crawler.runtime.clocks import wall_s
 from crawler.terminal.words import counted, failure_text, number, program, size
 from crawler.views.figures import domain_view
 from crawler.views.losses import Kind, Loss, losses_lines
-from crawler.views.report import domain_table, finish_line, logins_text, named, over_budget, pending_text
+from crawler.views.report import (
+    domain_table,
+    duplicates_text,
+    finish_line,
+    logins_text,
+    named,
+    over_budget,
+    pending_text,
+)
 from crawler.web.resolver import CachingResolver
 
 DOMAINS_SHOWN = 20
@@ -65,6 +73,7 @@ async def summary(
         lines += ["", f"Budget: {kept}; nothing is lost; run the same command with a larger budget to continue."]
     others = [one for one in losses if one.reason not in (SEED_LED_AWAY, SCRIPTED)]
     lines += [f"Unchanged: {counted(totals.unchanged, 'page')} of jobs"] if totals.unchanged else []
+    lines += [f"Duplicates: {duplicates_text(totals)}"] if totals.duplicates else []
     lines += [f"Excluded: {counted(excluded, 'URL')} that waited"] if (excluded := _excluded(totals)) else []
     lines += [f"Logins: {logins_text(logins)}"] if (logins := overrides.logins) else []
     lines += ["", *_items(totals, crawl.settings.handlers.app), *losses_lines(others), *failures]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from crawler.archive.duplicates import BYTES_MIN, Duplicates, body_key
 from crawler.archive.history import HistoryWriter
 from crawler.archive.index_writer import IndexWriter
 from crawler.archive.inflight_log import InflightLog
@@ -20,7 +21,8 @@ from crawler.archive.warc import payload_digest
 from crawler.archive.warc_writer import WarcWriter
 from crawler.errors import EngineError, NoRoomError
 from crawler.frontier.owner import Frontier
-from crawler.model import CommitEntry, Followed, ItemsLocation, Response, WarcLocation
+from crawler.media_type import declared_type, is_html
+from crawler.model import SITEMAP, CommitEntry, Followed, ItemsLocation, Response, WarcLocation
 from crawler.redaction import bears_login
 from crawler.runtime.clocks import monotonic_ms
 from crawler.runtime.crash_points import reached
@@ -35,6 +37,7 @@ from crawler.worker.work import Work
 log = logging.getLogger(__name__)
 
 
+OK = 200
 DETAIL_MAX = 200  # characters
 WRITE_EVERY_S = 1.0  # a killed process loses this much
 
@@ -88,6 +91,7 @@ class ArchiveStage:
         self._files = files
         self._content = content
         self._writes_warc = settings.warc
+        self._duplicates = Duplicates() if settings.warc and not settings.duplicates else None
         self._log_entries_max = log_entries_max
         self._draining = asyncio.Lock()
         self._undrained_bytes = 0
@@ -135,7 +139,20 @@ class ArchiveStage:
             links = outcome.withheld.links
             added = self._files.warc.add_withheld(response, rights=outcome.rights, links=links, fingerprint=fingerprint)
             return Placed(*added, items)
+        if self._duplicates is not None and _may_refer(outcome):
+            return Placed(*self._body_once(outcome, self._duplicates), items)
         return Placed(*self._files.warc.add(response, fingerprint, outcome.original), items)
+
+    def _body_once(self, outcome: Committable, duplicates: Duplicates) -> tuple[WarcLocation, str]:
+        """Archive the head of a page whose body the file has, or all of it."""
+        claim, response, warc = outcome.claim, outcome.response, self._files.warc
+        key = body_key(claim.user, claim.domain, response.raw_body)
+        outcome.duplicate_of = duplicates.find(key, warc)
+        if outcome.duplicate_of is not None:
+            return warc.add_duplicate(response, outcome.duplicate_of)
+        place, digest = warc.add(response)
+        duplicates.stored(key, response, place, digest, warc.last_id)
+        return place, digest
 
     def _sync(self) -> None:
         self._files.items.sync()
@@ -248,6 +265,9 @@ class ArchiveStage:
         """Noted after the sync, not before: a line that was not written must stay in the log."""
         for partition, taken in written.items():
             self._work.backlog.indexed[partition] += taken
+            if self._duplicates is not None:
+                for entry in taken:
+                    self._duplicates.indexed(entry)
 
     async def _clear_log(self, *, all_activity: bool) -> None:
         """Remove from the engine's log what is in the index."""
@@ -263,6 +283,26 @@ class ArchiveStage:
             for fence, entries in fenced:
                 self._work.backlog.indexed[fence.partition] += entries
             raise
+
+
+def _may_refer(outcome: Committable) -> bool:
+    """May the body of a page be in the record of another one, or be that of another one? HTML is read again and again,
+    so it stays with its page. What a session or a password brought is nobody else's.
+    """
+    claim, response = outcome.claim, outcome.response
+    is_whole = response.status == OK and not (response.truncated or response.decode_error)
+    if not is_whole or len(response.raw_body) < BYTES_MIN or outcome.original is not None or outcome.is_private:
+        return False
+    is_plain = claim.request is None and claim.label != SITEMAP and not (outcome.page.links or outcome.page.title)
+    if not is_plain or is_html(declared_type(response), response.body):
+        return False
+    return not _bears_secret(response.request_head)
+
+
+def _bears_secret(head: bytes) -> bool:
+    """Has a request a cookie, or a secret of [[sites]]?"""
+    head = head.lower()
+    return b"\r\ncookie:" in head or b"\r\nauthorization:" in head or KEPT_OUT.encode() in head
 
 
 async def _to_its_end(write: Callable[[], None]) -> None:

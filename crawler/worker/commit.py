@@ -36,6 +36,8 @@ from crawler.frontier.codec import DeadLetter
 from crawler.frontier.messages import AckReply
 from crawler.frontier.owner import Ack, Fence, Frontier
 from crawler.frontier.stats import (
+    DUPLICATE_BYTES,
+    DUPLICATES,
     HANDLED,
     ITEMS_INVALID,
     LINKS,
@@ -483,7 +485,8 @@ class Committer:
         return self._ends.internal_errors.failed(outcome.claim, error, outcome.settlement, started_at=started_at)
 
     def _entry(self, outcome: Committable, placed: Placed) -> CommitEntry:
-        claim, response, original, left_out = outcome.claim, outcome.response, outcome.original, outcome.withheld
+        claim, response, left_out = outcome.claim, outcome.response, outcome.withheld
+        original = outcome.original or outcome.duplicate_of
         mime = REVISIT if original else response.content_type or NO_MEDIA_TYPE
         entry = CommitEntry(
             url=claim.url,
@@ -513,7 +516,7 @@ class Committer:
             request=claim.request and claim.request.without_body(),
             request_body=_body_query(claim.request, response) if claim.request is not None else "",
             head_digest=head_digest(response.request_head) if claim.run and claim.request is None else "",
-            original_mime=left_out.mime or NO_MEDIA_TYPE if left_out else original.mime if original else "",
+            original_mime=_original_mime(outcome),
             rights=outcome.rights,
             times={
                 "queued": claim.queued_at,
@@ -586,6 +589,15 @@ def _body_query(request: Request, response: Response) -> str:
     return "" if request.is_secret else body_query(request.method, response.request_head, response.request_body)
 
 
+def _original_mime(outcome: Committable) -> str:
+    """The media type, where the index line has another one for the record; "" where it has it itself."""
+    if outcome.withheld is not None:
+        return outcome.withheld.mime or NO_MEDIA_TYPE
+    if outcome.duplicate_of is not None:
+        return outcome.response.content_type or NO_MEDIA_TYPE
+    return outcome.original.mime if outcome.original is not None else ""
+
+
 def _counts(outcome: Committable) -> dict[str, int]:
     """What is counted of its items, and what is missing of the page (docs/operate/watching.md#losses)."""
     lost = lost_parts(outcome.page, outcome.response)
@@ -595,6 +607,8 @@ def _counts(outcome: Committable) -> dict[str, int]:
     found = {"items": len(outcome.handled.items), ITEMS_INVALID: outcome.handled.invalid_count}
     found[f"{HANDLED}{outcome.handled.handler}"] = int(bool(outcome.handled.handler))
     found[UNCHANGED] = int(outcome.original is not None)
+    if outcome.duplicate_of is not None:
+        found[DUPLICATES], found[DUPLICATE_BYTES] = 1, len(outcome.response.raw_body)
     found[NAMED] = outcome.named
     found |= said_in(outcome.rights)
     found |= {f"{LOST}{reason}": n for reason, n in lost.items()}

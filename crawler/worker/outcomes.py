@@ -36,6 +36,7 @@ class Committable(msgspec.Struct, kw_only=True):
     handled: Handled = msgspec.field(default_factory=lambda: NOTHING_HANDLED)
     redirect_to: str = ""
     original: Original | None = None  # the archived page that `response` says is unchanged
+    duplicate_of: Original | None = None  # once it is archived: the page that has the same body
     finished_at: float = 0.0
     digest: str = ""  # of the payload, once it is archived
     named: int = 0  # URLs of pages that it has as a sitemap of a run
