@@ -20,6 +20,7 @@ HEIGHT_MAX = 12_000  # to which a window grows, so that pictures are requested t
 QUIET_S = 0.5  # without a request: then a page has all that it asks for by itself
 QUIET_MAX_S = 5.0  # after that nobody waits: it asks again and again
 LOOK_S = 0.05
+ANSWERS_AT_ONCE = 2  # of a page that are in memory
 REQUESTS_MAX = 3_000  # of a page that are answered
 MISSING_MAX = 100  # of a page that are named
 URL_MAX = 500  # characters of these
@@ -66,6 +67,7 @@ async def replay_page(browser: Chromium, archive: ReplayArchive, page: Sampled, 
     """Open it in a window that shares nothing with others. Raises BrowserGone, and ArchiveError for the picture."""
     context = (await browser.call("Target.createBrowserContext"))["browserContextId"]
     try:
+        await browser.call("Browser.setDownloadBehavior", behavior="deny", browserContextId=context)
         made = await browser.call("Target.createTarget", url="about:blank", browserContextId=context)
         where = await browser.call("Target.attachToTarget", targetId=made["targetId"], flatten=True)
         opened = _Opened(browser, archive, page, where["sessionId"])
@@ -100,6 +102,7 @@ class _Opened:
         self._loaded, self._crashed = asyncio.Event(), asyncio.Event()
         self._pending, self._last_s = 0, 0.0
         self._named = set[str]()
+        self._answering = asyncio.Semaphore(ANSWERS_AT_ONCE)
         self.found = PageReplay(url=page.url, domain=page.domain, kinds=Counter())
 
     async def look(self, *, wants_picture: bool) -> bytes:
@@ -208,27 +211,30 @@ class _Opened:
         return True
 
     async def _requested(self, session: str, said: dict[str, Any]) -> None:
-        number, request, kind = said["requestId"], said["request"], said["resourceType"]
         try:
-            if kind == _PREFLIGHT:
-                await self._give(session, number, Answer(status=204, headers=(), body=b""), request["headers"])
-                return
-            answer = None
-            self.found.requests += 1
-            if self.found.requests <= REQUESTS_MAX:
-                answer = await asyncio.to_thread(self._archive.answer, _asked(request), self._page.fetched_at)
-            if answer is None:
-                if kind == "Other" and urlsplit(request["url"]).path == _ICON:
-                    self.found.requests -= 1
-                else:
-                    self._note_missing(request["url"], kind)
-                await self._tried("Fetch.failRequest", session, requestId=number, errorReason="Failed")
-                return
-            self.found.answered += 1
-            await self._give(session, number, answer, request["headers"])
+            async with self._answering:
+                await self._answer(session, said["requestId"], said["request"], said["resourceType"])
         finally:
             self._pending -= 1
             self._last_s = asyncio.get_running_loop().time()
+
+    async def _answer(self, session: str, number: str, request: Mapping[str, Any], kind: str) -> None:
+        if kind == _PREFLIGHT:
+            await self._give(session, number, Answer(status=204, headers=(), body=b""), request["headers"])
+            return
+        answer = None
+        self.found.requests += 1
+        if self.found.requests <= REQUESTS_MAX:
+            answer = await asyncio.to_thread(self._archive.answer, _asked(request), self._page.fetched_at)
+        if answer is None:
+            if kind == "Other" and urlsplit(request["url"]).path == _ICON:
+                self.found.requests -= 1
+            else:
+                self._note_missing(request["url"], kind)
+            await self._tried("Fetch.failRequest", session, requestId=number, errorReason="Failed")
+            return
+        self.found.answered += 1
+        await self._give(session, number, answer, request["headers"])
 
     async def _give(self, session: str, number: str, answer: Answer, asked: Mapping[str, str]) -> None:
         headers = [(name, value) for name, value in answer.headers if not name.lower().startswith("access-control-")]
