@@ -25,6 +25,14 @@ class UnreadableTextError(ValueError):
     """A page whose text would take too long to be found: why."""
 
 
+def load_library(*, has_language: bool) -> None:
+    """Import the parts of it that are used here. Raises ImportError."""
+    import resiliparse.extract.html2text
+
+    if has_language:
+        import resiliparse.parse.lang  # noqa: F401
+
+
 def main_text(body: bytes, charset: str, tree: LexborHTMLParser | None = None) -> str:
     """The main text of an HTML body: a line for each block, without comments; "" where there is none.
 

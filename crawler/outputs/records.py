@@ -15,7 +15,7 @@ from crawler.archive.run_changes import OK, answer_of
 from crawler.errors import ArchiveError
 from crawler.model import LINK_RULES, CommitEntry
 from crawler.outputs.columns import ColumnType
-from crawler.outputs.sink import Key, Record, Row
+from crawler.outputs.sink import Key, OutputAway, Record, Row
 from crawler.rules.json_depth import DEPTH_MAX, is_nested_too_deep
 from crawler.rules.page_columns import COLUMNS
 from crawler.rules.rights import PURPOSES, answer, statement_text
@@ -218,12 +218,16 @@ class Pages:
         return found.columns
 
     def _found(self, entry: CommitEntry, names: tuple[str, ...], *, is_counted: bool) -> "Found | None":
-        """None when there is nothing, or it can't be read, which is counted once for each page."""
+        """None when there is nothing, or it can't be read, which is counted once for each page. Raises OutputAway."""
         if entry.content is None or not has_columns(entry):
             return None
+        from crawler.parsing.column_pool import NoProcessError
+
         try:
             begun = self._begun.pop((entry.fingerprint, entry.visit), None) if names is self._asked else None
             return (begun or self._begin(entry, names)).result()
+        except NoProcessError as error:
+            raise OutputAway(f"columns of pages can't be found here: {error}") from None
         except ArchiveError:
             self._unreadable[f"{self._folder.warc.name}/{entry.content.file}"] += is_counted
         except UndecodableError as error:

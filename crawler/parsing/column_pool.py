@@ -4,27 +4,36 @@ A process that dies takes no page with it: the columns of that page are asked fo
 died of has failed.
 """
 
+import contextlib
 import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import IO, TypeVar
 
 import msgspec
 
 from crawler.content.page_columns import Found, PageBody
-from crawler.parsing.column_worker import CPU_S, Asked
+from crawler.parsing.column_worker import CPU_S, Asked, LibraryError
 from crawler.parsing.parse_worker import FAILED, HEAD, READY, framed
 from crawler.redaction import learned
+from crawler.rules.text import one_line
 
 PROCESSES = 2
+START_S = 60.0
+WHY_CHARS_MAX = 200
 TIMEOUT_S = 60.0  # wall clock; the kernel ends the process after CPU_S
 TOO_EXPENSIVE = f"took more than {CPU_S} s, or too much memory"
 Result = TypeVar("Result")
 _decode = msgspec.msgpack.Decoder(Found).decode
+_NOT_STARTED = "their process does not start ({})"
 _COMMAND = (sys.executable, "-P", "-m", "crawler.parsing.column_worker")
+
+
+class NoProcessError(Exception):
+    """No process can find columns here, whatever the page: why, in one line."""
 
 
 class _WorkerDied(Exception):
@@ -39,7 +48,7 @@ class ColumnWorker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def columns(self, page: PageBody, names: tuple[str, ...]) -> Found:
-        """Those of a page; of one that the process dies of, why."""
+        """Those of a page; of one that the process dies of, why. Raises NoProcessError."""
         try:
             return self._ask(page, names)
         except _WorkerDied:
@@ -52,38 +61,35 @@ class ColumnWorker:
         )
 
     def _ask(self, page: PageBody, names: tuple[str, ...]) -> Found:
-        process = self._running()
         request = msgspec.msgpack.encode(Asked(page=page, names=names, secrets=learned()))
-        timer = threading.Timer(self._timeout_s, process.kill)
-        timer.daemon = True
-        timer.start()
         try:
+            process = self._running()
             assert process.stdin is not None
             assert process.stdout is not None
-            process.stdin.write(framed(request))
-            process.stdin.flush()
-            head = process.stdout.read(HEAD.size)
-            if len(head) < HEAD.size or HEAD.unpack(head)[0] == FAILED:
-                raise _WorkerDied
-            answer = process.stdout.read(HEAD.unpack(head)[0])
-            if len(answer) < HEAD.unpack(head)[0]:
-                raise _WorkerDied
-            return _decode(answer)
+            with _killed_after(process, self._timeout_s):
+                process.stdin.write(framed(request))
+                process.stdin.flush()
+                return _decode(_answer(process.stdout))
         except (OSError, ValueError, _WorkerDied, msgspec.MsgspecError):
             self.close()
             raise _WorkerDied from None
-        finally:
-            timer.cancel()
+        except NoProcessError:
+            self.close()
+            raise
 
     def _running(self) -> "subprocess.Popen[bytes]":
         if self._process is None:
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-            )
+            try:
+                self._process = subprocess.Popen(
+                    self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                )
+            except OSError as error:
+                raise NoProcessError(_NOT_STARTED.format(error.strerror or type(error).__name__)) from None
             assert self._process.stdout is not None
-            if self._process.stdout.read(len(READY)) != READY:
-                self.close()
-                raise RuntimeError("the process that reads pages does not start")
+            with _killed_after(self._process, START_S):
+                is_ready = self._process.stdout.read(len(READY)) == READY
+            if not is_ready:
+                raise NoProcessError(_NOT_STARTED.format(_why_not_ready(self._command)))
         return self._process
 
     def close(self) -> None:
@@ -98,6 +104,54 @@ class ColumnWorker:
                     except OSError:
                         continue  # half a request is in its buffer
             process.wait()
+
+
+@contextlib.contextmanager
+def _killed_after(process: "subprocess.Popen[bytes]", seconds: float) -> Iterator[None]:
+    timer = threading.Timer(seconds, process.kill)
+    timer.daemon = True
+    try:
+        timer.start()
+    except RuntimeError as error:
+        raise NoProcessError(str(error)) from None
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _answer(stdout: IO[bytes]) -> bytes:
+    """Raises _WorkerDied, and NoProcessError where no page is to blame."""
+    if (text := _frame(stdout)) is not None:
+        return text
+    failure = (_frame(stdout) or b"").decode("utf-8", "replace")
+    kind, _, why = failure.partition(": ")
+    raise NoProcessError(one_line(why)) if kind == LibraryError.__name__ else _WorkerDied
+
+
+def _frame(stdout: IO[bytes]) -> bytes | None:
+    """None for the mark of a failure."""
+    head = stdout.read(HEAD.size)
+    if len(head) < HEAD.size:
+        raise _WorkerDied
+    (length,) = HEAD.unpack(head)
+    if length == FAILED:
+        return None
+    if len(data := stdout.read(length)) < length:
+        raise _WorkerDied
+    return data
+
+
+def _why_not_ready(command: tuple[str, ...]) -> str:
+    """What the process says when it is started once more, and alone: nobody hears it otherwise."""
+    try:
+        ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=START_S, check=False)
+    except subprocess.TimeoutExpired:
+        return f"it is not ready after {START_S:g} s"
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    said = [line for line in ran.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+    return one_line(said[-1])[:WHY_CHARS_MAX] if said and ran.returncode else f"it ended with code {ran.returncode}"
 
 
 class ColumnPool:
@@ -115,7 +169,12 @@ class ColumnPool:
         """Run this in a thread, with a process of its own."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._processes, thread_name_prefix="columns")
-        return self._threads.submit(self._with_worker, find)
+        try:
+            return self._threads.submit(self._with_worker, find)
+        except RuntimeError as error:  # no thread starts: too little memory, or too many there
+            failed = Future[Result]()
+            failed.set_exception(NoProcessError(str(error)))
+            return failed
 
     def _with_worker(self, find: Callable[[ColumnWorker], Result]) -> Result:
         worker = self._workers.get()

@@ -12,13 +12,19 @@ from functools import partial
 
 import msgspec
 
+from crawler.content.main_text import load_library
 from crawler.content.page_columns import PageBody, columns_of
 from crawler.parsing.parse_worker import MEMORY_BYTES, NICENESS, serve
 from crawler.process_tuning import keep_freed_memory
 from crawler.redaction import Secrets, learn_all
+from crawler.rules.page_columns import LIBRARY, NEEDING_TEXT
 from crawler.rules.urls import JoinCache
 
 CPU_S = 10  # of the columns of one page
+
+
+class LibraryError(Exception):
+    """The library that columns need can't be used here: no page is to blame."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -46,13 +52,23 @@ def main() -> None:
 
 
 def answer(joins: JoinCache, request: bytes) -> bytes:
-    """The columns of a page."""
+    """The columns of a page. Raises LibraryError."""
     asked = _decode(request)
     learn_all(asked.secrets)
+    _load_library(asked.names)  # before the page can have used up the memory
     used = resource.getrusage(resource.RUSAGE_SELF)
     limit = int(used.ru_utime + used.ru_stime) + 1 + CPU_S
     resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
     return msgspec.msgpack.encode(columns_of(asked.page, asked.names, joins))
+
+
+def _load_library(names: tuple[str, ...]) -> None:
+    if NEEDING_TEXT.isdisjoint(names) and "fingerprint" not in names:
+        return
+    try:
+        load_library(has_language="language" in names)
+    except ImportError as error:
+        raise LibraryError(f"{LIBRARY} can't be imported: {error}") from None
 
 
 if __name__ == "__main__":

@@ -5,11 +5,15 @@ until whoever asked for it is gone.
 """
 
 import json
+from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from crawler.engine.embedded import EmbeddedEngine
+from crawler.outputs import follow
+from crawler.parsing import column_pool
 from tests.cli.cli_lab import HOST, QUICK, SMALL_PAGES, crawler, in_process, small
 from tests.cli.test_cli_outputs import lines
 from tests.support.patience import wait_until
@@ -92,3 +96,46 @@ def test_a_crawl_with_columns_that_is_killed_goes_on_with_each_page_once(
     assert len(lines(target)) == len(set(lines(target))) == 43
     records = [json.loads(line) for line in target.read_text().splitlines()]
     assert {record["main_text"] for record in records if record["status"] == 200} == {"main text"}
+
+
+@pytest.mark.parametrize("end", ["no process", "no thread"])
+def test_columns_that_cannot_be_found_here_are_one_line_and_come_later(
+    programs: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    folder, target = ("--dir", str(tmp_path / "c")), tmp_path / "pages.jsonl"
+    command = ("export", *folder, "-o", str(target), "--columns", "text")
+    with small() as site:
+        assert in_process(programs, "crawl", site.url(HOST), *QUICK, *folder, "-q").code == 0
+    assert in_process(programs, "export", *folder, "-o", str(target)).code == 0
+    before = target.read_bytes()
+    if end == "no process":
+        worker = partial(column_pool.ColumnWorker, ("/no/such/program",))
+        monkeypatch.setattr(column_pool, "ColumnWorker", worker)
+        why = "their process does not start (No such file or directory)"
+    else:
+        why = "can't start new thread"
+        monkeypatch.setattr(column_pool.ThreadPoolExecutor, "submit", Mock(side_effect=RuntimeError(why)))
+    ran = in_process(programs, *command)
+    assert (ran.code, ran.err) == (12, f"crawler: columns of pages can't be found here: {why}\n")
+    assert target.read_bytes() == before
+    monkeypatch.undo()
+    assert in_process(programs, *command).code == 0
+    assert len([json.loads(line)["text"] for line in target.read_text().splitlines()]) == SMALL_PAGES
+
+
+@pytest.mark.slow(ci=True)
+def test_a_crawl_whose_columns_cannot_be_found_ends_and_its_output_catches_up(
+    programs: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "pages.jsonl"
+    options = (*QUICK, "--dir", str(tmp_path / "c"), "-q", "-o", str(target), "--columns", "text")
+    worker = partial(column_pool.ColumnWorker, ("/no/such/program",))
+    monkeypatch.setattr(column_pool, "ColumnWorker", worker)
+    monkeypatch.setattr(follow, "FINISH_S", 0.1)
+    with small() as site:
+        ran = in_process(programs, "crawl", site.url(HOST), *options)
+        assert (ran.code, "columns of pages can't be found here" in ran.err) == (12, True), ran
+        assert (lines(target), "Traceback" in ran.err) == ([], False)
+        monkeypatch.undo()
+        assert in_process(programs, "crawl", *options).code == 0
+        assert len(lines(target)) == SMALL_PAGES

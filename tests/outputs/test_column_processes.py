@@ -15,7 +15,7 @@ from crawler.outputs.export import export
 from crawler.outputs.opening import targets_of
 from crawler.outputs.records import Pages
 from crawler.parsing import column_pool
-from crawler.parsing.column_pool import TOO_EXPENSIVE, ColumnWorker
+from crawler.parsing.column_pool import TOO_EXPENSIVE, ColumnWorker, NoProcessError
 from tests.archive.archive_samples import entry, folder_in, response, writer_in
 
 # The process itself, in which one column of pages with the word "fatal" comes to a bad end.
@@ -91,9 +91,24 @@ def test_a_column_that_waits_for_ever_is_ended() -> None:
 
 
 def test_a_process_that_does_not_start_is_an_error_and_not_the_page_s() -> None:
-    one = ColumnWorker((sys.executable, "-c", ""))
-    with pytest.raises(RuntimeError, match="does not start"):
-        one.columns(page_of("good"), NAMES)
+    for command, why in (
+        ((sys.executable, "-c", ""), "it ended with code 0"),
+        ((sys.executable, "-c", "import no_such_module"), "No module named 'no_such_module'"),
+        ((sys.executable, "-c", "raise SystemExit(3)"), "it ended with code 3"),
+        (("/no/such/program",), "No such file or directory"),
+    ):
+        with contextlib.closing(ColumnWorker(command)) as one, pytest.raises(NoProcessError, match=why):
+            one.columns(page_of("good"), NAMES)
+
+
+def test_a_library_that_cannot_be_imported_is_no_page_s_failure() -> None:
+    broken = "import sys; sys.modules['resiliparse.extract.html2text'] = None\n"
+    command = (sys.executable, "-P", "-c", f"{broken}from crawler.parsing.column_worker import main; main()")
+    with contextlib.closing(ColumnWorker(command)) as one:
+        assert one.columns(page_of("good"), ("text", "markdown")).failed == {}
+        with pytest.raises(NoProcessError, match="resiliparse can't be imported: "):
+            one.columns(page_of("good"), ("text", "main_text"))
+        assert one.columns(page_of("good"), ("text",)).columns == {"text": "good"}
 
 
 @pytest.mark.slow(ci=True)
