@@ -19,7 +19,7 @@ from crawler.archive.warc_writer import WarcWriter
 from crawler.model import NO_MEDIA_TYPE, CommitEntry, Response, WarcLocation
 
 BYTES_MIN = 1024  # a smaller body takes no more room than what refers to it
-ORIGINALS_MAX = 16_384  # that are known, and half as many that wait for their index line: some 20 MB at most
+ORIGINALS_MAX = 8_192  # that are known, and half as many that wait for their index line: 9 MB, with long URLs 14
 URL_MAX = 512  # characters, of an original's
 
 

@@ -10,18 +10,22 @@ import pytest
 from archive_samples import AT, entry, response, writer_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from prune_lab import Archive, Killed, Page, archive, judge, leftovers, prune, records_on_disk, work
 
 from crawler.archive import prune as prune_module
 from crawler.archive import prune_steps
 from crawler.archive.folder import open_existing
-from crawler.archive.index_writer import IndexWriter
+from crawler.archive.index_writer import IndexWriter, change_lines
 from crawler.archive.prune_index import Scratch
 from crawler.archive.prune_journal import Journal
 from crawler.archive.prune_records import PruneRule, runs_beyond
 from crawler.archive.read_segments import ReadMarks
 from crawler.archive.repair import ArchivedResponse, walk_responses
+from crawler.archive.warc import warcinfo
+from crawler.archive.warc_reader import info_of, members
 from crawler.errors import ArchiveError, ConflictError
+from crawler.model import CommitEntry, WarcLocation
 
 RUNS = ("", "job1.1.a", "job1.1.b", "job2.1.c", "job2.1.c.2", "job2.2.d-m")
 
@@ -92,6 +96,31 @@ def test_whole_files_are_deleted_and_nothing_is_copied(tmp_path: Path) -> None:
     assert (figures.pages, figures.files_removed, figures.files_rewritten) == (40, len(names), 0)
     assert made.warc_names == []
     judge(made)
+
+
+def test_what_stays_of_a_file_tells_who_archived_it(tmp_path: Path) -> None:
+    made = archive(tmp_path, [Page(number=n) for n in range(6)], file_bytes=100_000)
+    (path,) = made.folder.warc.iterdir()
+    data = path.read_bytes()
+    info = gzip.compress(
+        warcinfo("<urn:uuid:x>", filename=path.name, at=AT, software="other/1", fields={"operator": "me@example.org"})
+    )
+    end = next(iter(members(memoryview(data))))[1]
+    index = {key: one.placed(moved(one, len(info) - end), one.items) for key, one in made.commits.items()}
+    made.commits.clear()
+    made.commits.update(index)
+    path.write_bytes(info + data[end:])
+    change_lines(made.folder, lambda one: index[one.fingerprint, one.visit])
+    prune(made.folder, PruneRule(before=AT + 3))
+    (left,) = made.folder.warc.iterdir()
+    fields = info_of(left)
+    assert (fields["operator"], fields["software"]) == ("me@example.org", "crawler/0")
+    assert path.name in fields["description"]
+    judge(made)
+
+
+def moved(one: CommitEntry, by: int) -> WarcLocation | None:
+    return replace(one.warc, offset=one.warc.offset + by) if one.warc else None
 
 
 def test_a_domain_goes_alone(tmp_path: Path) -> None:
