@@ -56,6 +56,10 @@ fetch('http://PLACE/fetch', {mode: 'no-cors', keepalive: true});
 setTimeout(() => location.replace('http://PLACE/gone'), 100); alert('wait');
 </script>"""
 
+MANY = """<title>Many</title><iframe src=/file></iframe><script>
+for (let n = 0; n < 400; n++) { new Image().src = '/pictures/' + n + '.png'; }
+</script>"""
+
 
 def archive_in(root: Path, pages: dict[str, tuple[str, str | bytes]], **asked: Any) -> CrawlFolder:
     folder = open_or_create(root)
@@ -87,7 +91,8 @@ class Seen:
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     home = tmp_path_factory.mktemp("replay")
     with pytest.MonkeyPatch.context() as patch, serve_resources({}) as site:
-        patch.setattr(replay_page, "PAGE_S", 8.0)
+        patch.setattr(replay_page, "PAGE_S", 15.0)
+        patch.setattr(replay_page, "REQUESTS_MAX", 200)
         place = f"127.0.0.1:{site.port}"
         folder = archive_in(
             home / "crawl",
@@ -101,13 +106,15 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
                 "http://b.test/frame": (HTML, "<img src=/in-frame.png>"),
                 "http://b.test/in-frame.png": (PNG, PICTURE),
                 "http://c.test/away": (HTML, AWAY.replace("PLACE", place)),
+                "http://e.test/many": (HTML, MANY),
+                "http://e.test/file": ("application/octet-stream", b"x" * 1000),
                 "http://d.test/loop": (HTML, "<title>Loop</title><script>for (;;);</script>"),
             },
         )
         report = asyncio.run(judge_replay.judge_replay([folder], 10, chromium.find_chromium(), home / "seen", SILENT))
         from crawler.audit.replay_report import replay_json, replay_text
 
-        assert replay_text(report).startswith("Replay of 4 pages of 4: 3 opened; ")
+        assert replay_text(report).startswith("Replay of 5 pages of 5: ")
         yield Seen(replay_json(report), len(site.requests()), home / "seen")
 
 
@@ -138,8 +145,19 @@ def test_nothing_that_a_page_tries_reaches_a_server(seen: Seen) -> None:
 @needs_chromium
 def test_a_page_that_never_ends_fails_by_itself(seen: Seen) -> None:
     page = seen.pages["http://d.test/loop"]
-    assert page["failed"] == "not done within 8 s"
-    assert seen.report["failed"] == 1
+    assert page["failed"] == "not done within 15 s"
+    assert not seen.pages["https://a.test/"]["failed"]
+
+
+@pytest.mark.slow(ci=True)
+@needs_chromium
+def test_a_page_that_requests_without_end_is_cut(seen: Seen) -> None:
+    """Beyond the bound nothing is answered; what is missing is counted, and named up to a hundred."""
+    page = seen.pages["http://e.test/many"]
+    assert page["failed"] in ("", "not done within 15 s")
+    assert page["answered"] <= 200 < page["requests"]
+    assert len(page["missing"]) == replay_page.MISSING_MAX
+    assert page["kinds"]["Image"] >= 200 - page["answered"]
 
 
 @pytest.mark.slow(ci=True)
@@ -149,7 +167,7 @@ def test_there_is_a_picture_of_each_page_and_a_row_of_each_domain(seen: Seen) ->
     assert {one.name for one in seen.pictures.iterdir()} == pictures
     assert seen.pages["https://a.test/"]["picture"].startswith("a.test-index-")
     assert {one["domain"]: one["pages"] for one in seen.report["domains"]} == dict.fromkeys(
-        ("a.test", "b.test", "c.test", "d.test"), 1
+        ("a.test", "b.test", "c.test", "d.test", "e.test"), 1
     )
     assert sum(seen.report["kinds"].values()) == seen.report["requests"] - seen.report["answered"]
 
