@@ -387,6 +387,7 @@ class Parts:
         return RobotsReader(
             self.robots, self.fetcher, SlotBorrower(self.frontier, self.router.placement.of),
             note=partial(self.exchanges.answered, Kind.ROBOTS),
+            is_forgotten=self.runs.forgets,
         )  # fmt: skip
 
     @cached_property

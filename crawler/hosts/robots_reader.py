@@ -68,8 +68,10 @@ class RobotsReader:
         *,
         patience_ms: int = PATIENCE_MS,
         note: Callable[[FetchResult], None] = lambda _: None,
+        is_forgotten: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`note` is called with each answer, or failure."""
+        """`note` is called with each answer, or failure; of what `is_forgotten` tells, nothing is requested."""
+        self._is_forgotten = is_forgotten
         self._note = note
         self._cache = cache
         self._fetcher = fetcher
@@ -194,6 +196,9 @@ class RobotsReader:
         robots_fetch.url, robots_fetch.hops, robots_fetch.since_ms = target, robots_fetch.hops + 1, monotonic_ms()
         if robots_fetch.hops > REDIRECTS_MAX:
             return RobotsResult(*self._cache.allow_all(origin), is_requested=True, fetch_ms=result.fetch_ms)
+        if self._is_forgotten(target):
+            unread = self._cache.unreachable(origin, "it redirects to a domain that this crawl has forgotten")
+            return RobotsResult(*unread, is_requested=True, fetch_ms=result.fetch_ms)
         return RobotsResult(None, is_requested=True, fetch_ms=result.fetch_ms)
 
 

@@ -51,7 +51,11 @@ async def _fetched_robots(crawl: OpenCrawl, url: str, origin: str) -> RobotsFact
     """Requested on the clock of its queue. Nothing is stored: the owner reads for itself."""
     async with polite_fetcher(crawl) as (fetcher, slot_borrower):
         cache = RobotsCache(crawl.frontier, crawl.settings)
-        reader = RobotsReader(cache, fetcher, slot_borrower, patience_ms=COMMAND_PATIENCE_MS)
+        forgotten = crawl.record.forgotten
+        reader = RobotsReader(
+            cache, fetcher, slot_borrower, patience_ms=COMMAND_PATIENCE_MS,
+            is_forgotten=forgotten.has if forgotten is not None else lambda _: False,
+        )  # fmt: skip
         reading = await reader.read("", origin)
         while reading.entry is None and reading.ours is None:
             await asyncio.sleep(reading.wait_ms / 1000)

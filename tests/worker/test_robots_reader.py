@@ -264,3 +264,15 @@ async def test_shared_rules_of_a_hostile_robots_txt_survive_the_round_trip() -> 
     shared = await lab.cache.shared(0, "http://a.test")
     assert shared is not None
     assert shared.rules == reading.entry.rules
+
+
+async def test_a_redirect_to_a_forgotten_domain_is_not_followed_and_nothing_is_allowed() -> None:
+    lab = Lab()
+    deps: Any = lab
+    lab.reader = RobotsReader(lab.cache, deps, deps, is_forgotten=lambda url: host_of(url) == "gone.test")
+    lab.web = {"http://a.test/robots.txt": "http://gone.test/robots.txt", "http://gone.test/robots.txt": RULES}
+    reading = await lab.read()
+    assert reading.entry is not None
+    assert reading.entry.rules is None
+    assert "forgotten" in reading.entry.detail
+    assert (reading.blob, lab.seen) == (b"", ["GET http://a.test/robots.txt"])
