@@ -179,6 +179,16 @@ class PageBook:
         ).fetchone()
         return WarcLocation(file=row[0], offset=row[1], length=row[2]) if row else None
 
+    def moved_from(self, at: WarcLocation) -> WarcLocation | None:
+        """Where the record is that the index has at this place, if that is elsewhere in its file."""
+        self._db.execute("CREATE INDEX IF NOT EXISTS pages_by_offset ON pages (offset)")
+        row = self._db.execute(
+            "SELECT file, elsewhere.offset, length FROM pages JOIN elsewhere USING (fp) "
+            "WHERE pages.offset = ? AND file = ? AND is_there = 0",
+            (at.offset, at.file),
+        ).fetchone()
+        return WarcLocation(file=row[0], offset=row[1], length=row[2]) if row else None
+
     @property
     def moved(self) -> int:
         """How many pages have their record elsewhere only."""

@@ -376,6 +376,8 @@ class Rebuild:
         """Lines whose record is elsewhere in a file, because bytes were put into it or cut out of it, get its place."""
 
         def mended(entry: CommitEntry) -> CommitEntry:
+            if entry.original is not None and (original := book.moved_from(entry.original)) is not None:
+                entry = entry.referring(original)
             place = book.moved_to(entry.fingerprint, entry.digest) if entry.warc is not None else None
             if place is None:
                 return entry

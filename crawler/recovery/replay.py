@@ -6,12 +6,13 @@ where the book has its knowledge from.
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from crawler.archive.folder import CrawlFolder
+from crawler.archive.index_reader import find_url
 from crawler.archive.repair import ArchivedResponse, ArchiveSize, Flaw, TakenOut, walk_responses
 from crawler.archive.warc_reader import StoredResponse, completed, read_record
 from crawler.crawl.reparse import Rereader
@@ -26,7 +27,7 @@ from crawler.frontier.record import Crawls
 from crawler.frontier.restore import DoneUrl, Restoring
 from crawler.frontier.runs import Runs
 from crawler.frontier.seeds import Seeds
-from crawler.model import SITEMAP, Candidate, Claim
+from crawler.model import SITEMAP, Candidate, Claim, WarcLocation
 from crawler.parsing.parse import ParseKilledError
 from crawler.recovery.jobs import RestoredJobs
 from crawler.recovery.page_book import KnownPage, Orphan, PageBook
@@ -301,15 +302,24 @@ class Replay:
 
     def _original(self, folders: Sequence[CrawlFolder], found: ArchivedResponse) -> StoredResponse | None:
         """The page of a revisit record, with the body that is in another one; None where that can't be read."""
-        place, reasons = self._book.original_of(found.location), list[str]()
-        if place is not None:
-            for folder in folders:
+        reasons = list[str]()
+        for folder in folders:
+            for place in self._places_of_original(folder, found):
                 try:
                     return completed(folder, found.stored, place)
                 except ArchiveError as error:
                     reasons.append(str(error))
         self._report.flaw(f"{found.stored.uri}: {reasons[0] if reasons else 'nobody knows what it is unchanged from'}")
         return None
+
+    def _places_of_original(self, folder: CrawlFolder, found: ArchivedResponse) -> Iterator[WarcLocation]:
+        """Where the body of a revisit record may be: as its line has it, or where other bytes have moved it."""
+        if (place := self._book.original_of(found.location)) is not None:
+            yield place
+        if found.stored.status:  # the record itself tells whose body it has
+            for one in find_url(folder, found.stored.refers_to):
+                if one.warc is not None and one.original is None and one.digest == found.stored.digest:
+                    yield self._book.moved_to(one.fingerprint, one.digest) or one.warc
 
     async def _read(self, parent: Claim, stored: StoredResponse) -> tuple[list[Candidate], dict[str, int]] | None:
         """Where an archived page leads, and what is missing of it; None when it can't be parsed any more."""

@@ -4,7 +4,9 @@ import json
 import shutil
 import time
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -61,7 +63,9 @@ class Pictures:
             time.sleep(0.005)
 
 
-def crawled(folder: Path, *hosts: str, app: Crawler | None = None, **settings: object) -> dict[str, CommitEntry]:
+def crawled(
+    folder: Path, *hosts: str, app: Crawler | None = None, settings: Mapping[str, Any] | None = None
+) -> dict[str, CommitEntry]:
     """By URL."""
     with serve(Pictures(folder)) as web:
         crawl(app, [f"http://{host}/" for host in hosts], web=web, folder=folder, settings=settings)
@@ -130,8 +134,48 @@ def test_a_rebuild_and_a_replay_find_them(tmp_path: Path, programs: Nursery) -> 
     judge(folder, {one.url: one for one in IndexReader(open_existing(folder)).entries()})
 
 
+@pytest.mark.slow(ci=True)
+@pytest.mark.parametrize("of", ["one.png", "two.png"], ids=["before the body", "behind the body"])
+@pytest.mark.parametrize("is_kept", [True, False], ids=["the engine kept", "the engine lost"])
+def test_bodies_that_other_bytes_moved_are_found(tmp_path: Path, programs: Nursery, of: str, is_kept: bool) -> None:
+    """And a prune still knows that pages need them."""
+    folder = tmp_path / "c"
+    entries = crawled(folder, "a.test")
+    place = entries[f"http://a.test/{of}"].warc
+    assert place is not None
+    path = folder / "warc" / place.file
+    data = path.read_bytes()
+    path.write_bytes(data[: place.offset] + b"\xff" * 77 + data[place.offset :])
+    if not is_kept:
+        shutil.rmtree(folder / "engine")
+    ran = in_process(programs, "rebuild", "--dir", str(folder), cwd=tmp_path)
+    assert ran.code == 0, ran
+    assert in_process(programs, "audit", "--dir", str(folder), cwd=tmp_path).code == 0
+    found = {one.url: one for one in IndexReader(open_existing(folder)).entries()}
+    judge(folder, found)
+    assert {one.original for one in found.values() if one.original} == {found["http://a.test/one.png"].warc}
+
+
+@pytest.mark.slow(ci=True)
+def test_a_damaged_body_is_told_and_fetched_again_for_all_its_pages(tmp_path: Path, programs: Nursery) -> None:
+    folder = tmp_path / "c"
+    place = crawled(folder, "a.test", "b.test")["http://a.test/one.png"].warc
+    assert place is not None
+    path = folder / "warc" / place.file
+    data = bytearray(path.read_bytes())
+    data[place.offset + 40 : place.offset + 48] = b"\xff" * 8
+    path.write_bytes(data)
+    ran = in_process(programs, "rebuild", "--dir", str(folder), cwd=tmp_path)
+    assert "3 committed pages can't be read" in ran.err, ran
+    assert in_process(programs, "rebuild", "--dir", str(folder), "--refetch", cwd=tmp_path).code == 0
+    entries = crawled(folder, "a.test", "b.test")
+    assert len(entries) == 2 * PAGES
+    judge(folder, entries)
+    assert in_process(programs, "audit", "--dir", str(folder), cwd=tmp_path).code == 0
+
+
 def test_a_crawl_that_wants_whole_records_gets_them(tmp_path: Path) -> None:
-    entries = crawled(tmp_path / "c", "a.test", **{"archive.duplicates": True})
+    entries = crawled(tmp_path / "c", "a.test", settings={"archive.duplicates": True})
     assert (duplicates(entries), len(entries)) == (set(), PAGES)
 
 
@@ -146,7 +190,7 @@ def test_a_crawl_that_wants_whole_records_gets_them(tmp_path: Path) -> None:
     ids=lambda rule: next(iter(rule)),
 )
 def test_what_a_session_or_a_secret_brings_is_with_its_page(tmp_path: Path, rule: dict[str, object]) -> None:
-    entries = crawled(tmp_path / "c", "club.test", sites=[{"match": "http://club.test", **rule}])
+    entries = crawled(tmp_path / "c", "club.test", settings={"sites": [{"match": "http://club.test", **rule}]})
     assert (duplicates(entries), len(entries)) == (set(), PAGES)
 
 
