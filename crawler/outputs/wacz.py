@@ -100,7 +100,7 @@ def _fill(
     lines, seeds, others = [files.enter_context(scratch_file(path.parent)) for _ in range(3)]
     info = _warcinfo_of(folders)
     package = files.enter_context(contextlib.closing(WaczPackage(file, lines, info)))
-    source, pages, main = WantedRecords(folders, wanted, meter), 0, None
+    source, pages, main = WantedRecords(folders, wanted, path.parent, meter), 0, None
     for record in source.records():
         entry = record.entry
         package.add(record.key, record.moment, _fields(entry), record.copied.member, record.copied.request)

@@ -9,6 +9,7 @@ import contextlib
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -64,8 +65,9 @@ class _Commit(NamedTuple):
 class WantedRecords:
     """One pass. `counts` and `missing` are complete once `records` is exhausted."""
 
-    def __init__(self, folders: Sequence[CrawlFolder], wanted: Wanted, meter: Meter) -> None:
-        self._folders, self._wanted, self._meter = folders, wanted, meter
+    def __init__(self, folders: Sequence[CrawlFolder], wanted: Wanted, home: Path, meter: Meter) -> None:
+        """`home`: where the scratch file goes; crawl folders may be read-only."""
+        self._folders, self._wanted, self._home, self._meter = folders, wanted, home, meter
         self._readers = [IndexReader(folder) for folder in folders]
         self._unreadable: Counter[tuple[int, str]] = Counter()
         self.counts = Counts()
@@ -99,7 +101,7 @@ class WantedRecords:
 
     def _noted(self) -> "sqlite3.Connection":
         """The commits that are wanted, and the records that they need."""
-        db = open_scratch(self._folders[0].tmp, "wacz-", _TABLES)
+        db = open_scratch(self._home, "wacz-", _TABLES)
         for number, folder in enumerate(self._folders):
             for entry in self._chosen(IndexReader(folder), self._wanted):
                 db.execute("INSERT OR IGNORE INTO wanted VALUES (?, ?, ?)", (number, *_identity(entry)))
