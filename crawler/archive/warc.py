@@ -77,7 +77,7 @@ def response_record(response: Response, identity: str, fingerprint: str = "", ki
     truncated = f"WARC-Truncated: {_truncation(response.truncated)}\r\n" if response.truncated else ""
     named = f"{FINGERPRINT}: {fingerprint}\r\n" if fingerprint else f"{KIND}: {kind}\r\n" if kind else ""
     head = (
-        f"WARC/1.1\r\nWARC-Type: response\r\nWARC-Record-ID: {identity}\r\n{_common(response)}"
+        f"WARC/1.1\r\nWARC-Type: response\r\nWARC-Record-ID: {identity}\r\n{_common(response)}{_protocols(response)}"
         f"WARC-Block-Digest: {payload_digest(body, after=http)}\r\nWARC-Payload-Digest: {payload}\r\n{truncated}{named}"
         f"Content-Type: application/http;msgtype=response\r\nContent-Length: {len(http) + len(body)}\r\n\r\n"
     )
@@ -93,7 +93,7 @@ def revisit_record(response: Response, original: "Original", identity: str, fing
     refers_to = f"WARC-Refers-To: {original.record_id}\r\n" if _RECORD_ID.fullmatch(original.record_id) else ""
     refers_to += f"WARC-Refers-To-Date: {original.date}\r\n" if _DATE.fullmatch(original.date) else ""
     head = (
-        f"WARC/1.1\r\nWARC-Type: revisit\r\nWARC-Record-ID: {identity}\r\n{_common(response)}"
+        f"WARC/1.1\r\nWARC-Type: revisit\r\nWARC-Record-ID: {identity}\r\n{_common(response)}{_protocols(response)}"
         f"WARC-Profile: {NOT_MODIFIED_PROFILE}\r\n{refers_to}WARC-Refers-To-Target-URI: {safe_uri(response.url)}\r\n"
         f"WARC-Payload-Digest: {original.digest}\r\n{named}Content-Length: 0\r\n\r\n"
     )
@@ -104,7 +104,7 @@ def duplicate_record(response: Response, original: "Original", identity: str) ->
     """The record of an answer whose body is in another record (ISO 28500 6.7.2): its head, and where the body is."""
     http = _http_head(response)
     head = (
-        f"WARC/1.1\r\nWARC-Type: revisit\r\nWARC-Record-ID: {identity}\r\n{_common(response)}"
+        f"WARC/1.1\r\nWARC-Type: revisit\r\nWARC-Record-ID: {identity}\r\n{_common(response)}{_protocols(response)}"
         f"WARC-Profile: {SAME_PAYLOAD_PROFILE}\r\n"
         f"WARC-Refers-To: {original.record_id}\r\nWARC-Refers-To-Date: {original.date}\r\n"
         f"WARC-Refers-To-Target-URI: {safe_uri(original.url)}\r\n"
@@ -127,7 +127,7 @@ def withheld_record(
     block = b"".join([line + b"\r\n" for line in lines])
     named = f"{FINGERPRINT}: {fingerprint}\r\n" if fingerprint else ""
     head = (
-        f"WARC/1.1\r\nWARC-Type: metadata\r\nWARC-Record-ID: {identity}\r\n{_common(response)}"
+        f"WARC/1.1\r\nWARC-Type: metadata\r\nWARC-Record-ID: {identity}\r\n{_common(response)}{_protocols(response)}"
         f"WARC-Block-Digest: {payload_digest(block)}\r\n{WITHHELD_BY}: {RIGHTS_FIELD}\r\n{named}"
         f"Content-Type: application/warc-fields\r\nContent-Length: {len(block)}\r\n\r\n"
     )
@@ -161,10 +161,15 @@ def request_record(response: Response, identity: str, concurrent_to: str, kind: 
 def _common(response: Response) -> str:
     address = response.remote_ip.partition("%")[0]  # an IPv6 zone means nothing outside this machine
     shown = f"WARC-IP-Address: {address}\r\n" if _IP_ADDRESS.fullmatch(address) else ""
-    if response.tls_version:  # else the status line has all that is known
-        shown += f"WARC-Protocol: http/{response.http_version}\r\nWARC-Protocol: {response.tls_version}\r\n"
-        shown += f"WARC-Cipher-Suite: {response.cipher_suite}\r\n" if response.cipher_suite else ""
     return f"WARC-Date: {iso_ms(response.started_at)}\r\nWARC-Target-URI: {safe_uri(response.url)}\r\n{shown}"
+
+
+def _protocols(response: Response) -> str:
+    """Of the connection, which is also that of the request: 50 bytes a record. Without TLS, the status line has all."""
+    if not response.tls_version:
+        return ""
+    suite = f"WARC-Cipher-Suite: {response.cipher_suite}\r\n" if response.cipher_suite else ""
+    return f"WARC-Protocol: http/{response.http_version}\r\nWARC-Protocol: {response.tls_version}\r\n{suite}"
 
 
 def safe_uri(url: str) -> str:
