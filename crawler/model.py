@@ -129,7 +129,14 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def name(self) -> str:
         """What tells it apart from others of its run."""
+        if self.label == REQUISITE:
+            return requisite_name(self.url)
         return self.fingerprint if self.request is not None and self.request.identity else self.url
+
+
+def requisite_name(url: str) -> str:
+    """`Candidate.name` of a requisite: its URL may be that of a page."""
+    return REQUISITE + url
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -157,6 +164,11 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     label: str = ""  # of the handler for its page
     user: str = ""  # whose job it was found for; "": the crawl itself
     request: Request | None = None  # None: a plain GET
+    has_twin: bool = False  # its URL is known as a page and as a requisite, see `twin_of` (rules/places.py)
+
+    @property
+    def is_requisite(self) -> bool:
+        return self.label == REQUISITE
 
     @property
     def is_given_sitemap(self) -> bool:
@@ -391,6 +403,10 @@ class ItemsLocation(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 SITEMAP = "+sitemap"  # the label of a URL that is fetched as a sitemap; handlers can't give it
+REQUISITE = "+requisite"  # likewise: of what a page needs to be shown, such as a picture
+REQUISITE_DEPTH_MAX = 4  # what a page shows is of depth 1: style sheets import each other to depth 3, and show pictures
+# Labels of URLs that are fetched and committed, and are no pages; and the status that they are counted as: s0 and s9.
+COUNTED_AS = {SITEMAP: 0, REQUISITE: 900}
 SITEMAP_BYTES_MAX = 50 * 1024 * 1024  # the protocol's own bound
 SITEMAP_DEPTH_MAX = 3  # the first one is of depth 1: an index of indexes. The protocol knows one level, sites have two
 ITEMS_DROPPED = "items_dropped"  # by functions of `@app.item`: the name of their total, as of what is lost of a page
@@ -438,7 +454,7 @@ class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     fetch_ms: int = 0
     seed_number: int = msgspec.field(name="seed", default=0)  # of the seed it descends from; 0: not known
     run: str = ""  # of a job, that it belongs to; "": of the crawl itself
-    label: str = ""  # set by the handler that followed it; or SITEMAP
+    label: str = ""  # set by the handler that followed it; or one of COUNTED_AS
     items: ItemsLocation | None = None
     head_digest: str = msgspec.field(name="head", default="")  # of its request, for a later run of its job
     # Where the page is that this answer, a 304, says is unchanged, or that has the same body; and of what media type.
@@ -457,13 +473,20 @@ class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
     @property
     def counted_status(self) -> int:
-        """By which pages are counted; 0 for a sitemap, which is none."""
-        return 0 if self.is_sitemap else self.status
+        """By which commits are counted: the status of a page, and for what is none a status that no page has."""
+        return COUNTED_AS.get(self.label, self.status)
+
+    @property
+    def is_page(self) -> bool:
+        return self.label not in COUNTED_AS
 
     @property
     def is_sitemap(self) -> bool:
-        """Is it no page?"""
         return self.label == SITEMAP
+
+    @property
+    def is_requisite(self) -> bool:
+        return self.label == REQUISITE
 
     @property
     def is_withheld(self) -> bool:
@@ -545,4 +568,5 @@ class RefusalReason(enum.StrEnum):
     RUN_URLS = "run_urls"  # the run of a job has as many as it may
     EXCLUDED = "excluded"  # it waited, and an `exclude` that was given since then matches it
     PURGED = "purged"  # while it waited, or as a dead letter
+    ARCHIVED = "archived"  # as a page, so it is not requested again as a requisite
     IMPORTED = "imported"  # another crawl had fetched it

@@ -13,7 +13,7 @@ from crawler.rules.sites import complaints
 from crawler.settings import PriorityRule, RetryKind, Settings, SiteSettings, load
 from crawler.settings.internals import INTERNALS
 
-SETTINGS_MAX = 109  # those of a kind of failure counted once, [[sites]] as one
+SETTINGS_MAX = 114  # those of a kind of failure counted once, [[sites]] as one
 UNSET = SiteSettings(match="*")
 DOCUMENTED = Path(__file__).parent.parent / "config" / "crawler.toml"
 

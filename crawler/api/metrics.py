@@ -185,6 +185,13 @@ OF_CRAWL: Sequence[_OfCrawl] = (
     ),
     _OfCrawl(COUNTER, "crawler_bytes_total", "Bytes of their bodies.", lambda r: r.totals.bytes),
     _OfCrawl(
+        COUNTER, "crawler_requisites_total", "Committed responses that pages need to be shown, and that are no pages.",
+        lambda r: r.totals.requisites,
+    ),
+    _OfCrawl(
+        COUNTER, "crawler_requisite_bytes_total", "Bytes of their bodies.", lambda r: r.totals.requisite_bytes
+    ),
+    _OfCrawl(
         COUNTER, "crawler_failed_attempts_total", "Attempts that failed, by reason.",
         lambda r: dict.fromkeys(FailureKind, 0) | dict(r.totals.errors), "reason",
     ),

@@ -11,7 +11,7 @@ from crawler.archive.checked_lines import is_right, with_checksum, without_check
 from crawler.archive.folder import digits14
 from crawler.archive.method_query import is_by_url, url_with_method
 from crawler.errors import ConflictError
-from crawler.model import NO_MEDIA_TYPE, SITEMAP, CommitEntry
+from crawler.model import NO_MEDIA_TYPE, CommitEntry
 
 # Converts commit entries to index lines and back: CDXJ as pywb reads it, with additional fields of our own.
 #
@@ -72,7 +72,7 @@ def pruned(entry: CommitEntry) -> CommitEntry:
     return msgspec.structs.replace(
         entry.placed(None, None).referring(None), mime=NO_MEDIA_TYPE, original_mime="", head_digest="", digest="",
         title="", truncated="", decode_error="",
-        noindex=False, node="", sequence=0, label=SITEMAP if entry.is_sitemap else "", times={}, pruned=True,
+        noindex=False, node="", sequence=0, label="" if entry.is_page else entry.label, times={}, pruned=True,
     )  # fmt: skip
 
 

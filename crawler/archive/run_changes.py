@@ -87,7 +87,7 @@ def changed_pages(entries: Iterable[CommitEntry], run: str) -> Iterator[CommitEn
 
 def differences(entries: Iterable[CommitEntry], before: str, after: str) -> Iterator[Difference]:
     """Each page of two runs, and what became of it. `entries` are in the order of the index, with the pruned ones."""
-    for group in _by_url(one for one in entries if one.run in (before, after) and not one.is_sitemap):
+    for group in _by_url(one for one in entries if one.run in (before, after) and one.is_page):
         found: dict[Page, dict[str, CommitEntry]] = {}
         for entry in group:
             found.setdefault(_page(entry), {})[entry.run] = entry

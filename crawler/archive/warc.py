@@ -100,15 +100,16 @@ def revisit_record(response: Response, original: "Original", identity: str, fing
     return head.encode("ascii") + b"\r\n\r\n"
 
 
-def duplicate_record(response: Response, original: "Original", identity: str) -> bytes:
+def duplicate_record(response: Response, original: "Original", identity: str, fingerprint: str = "") -> bytes:
     """The record of an answer whose body is in another record (ISO 28500 6.7.2): its head, and where the body is."""
     http = _http_head(response)
+    named = f"{FINGERPRINT}: {fingerprint}\r\n" if fingerprint else ""
     head = (
         f"WARC/1.1\r\nWARC-Type: revisit\r\nWARC-Record-ID: {identity}\r\n{_common(response)}{_protocols(response)}"
         f"WARC-Profile: {SAME_PAYLOAD_PROFILE}\r\n"
         f"WARC-Refers-To: {original.record_id}\r\nWARC-Refers-To-Date: {original.date}\r\n"
         f"WARC-Refers-To-Target-URI: {safe_uri(original.url)}\r\n"
-        f"WARC-Block-Digest: {payload_digest(http)}\r\nWARC-Payload-Digest: {original.digest}\r\n"
+        f"WARC-Block-Digest: {payload_digest(http)}\r\nWARC-Payload-Digest: {original.digest}\r\n{named}"
         f"Content-Type: application/http;msgtype=response\r\nContent-Length: {len(http)}\r\n\r\n"
     )
     return b"%b%b\r\n\r\n" % (head.encode("ascii"), http)

@@ -88,10 +88,11 @@ class WarcWriter:
             record, digest = revisit_record(response, original, identity, fingerprint), original.digest
         return self._add(response, identity, record), digest
 
-    def add_duplicate(self, response: Response, original: Original) -> tuple[WarcLocation, str]:
+    def add_duplicate(self, response: Response, original: Original, fingerprint: str = "") -> tuple[WarcLocation, str]:
         """The same for an answer to a plain GET whose body is in another record."""
         identity = next(self._ids)
-        return self._add(response, identity, duplicate_record(response, original, identity)), original.digest
+        record = duplicate_record(response, original, identity, fingerprint)
+        return self._add(response, identity, record), original.digest
 
     def add_withheld(
         self, response: Response, *, rights: Rights | None, links: Sequence[str], fingerprint: str = ""

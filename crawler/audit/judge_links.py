@@ -16,7 +16,7 @@ from crawler.audit.ledger import Commit
 from crawler.crawl.reparse import Rereader
 from crawler.frontier.codec import unpack_request
 from crawler.frontier.record import CrawlRecord, ScopeHistory
-from crawler.model import SITEMAP, Candidate, Claim, Followed
+from crawler.model import Candidate, Claim, Followed
 from crawler.routing.recent_urls import RecentUrls
 from crawler.routing.router import Router, parent_of, with_sitemaps
 from crawler.rules.job_runs import RunRecord, with_limits
@@ -165,7 +165,7 @@ class LinkReader:
 
     async def required(self, commit: Commit, stored: StoredResponse) -> list[Candidate]:
         """The URLs that this page must have led to. Raises ParseKilledError when it can't be parsed."""
-        page = await self._rereader.read(commit.url, stored, is_sitemap=commit.label == SITEMAP)
+        page = await self._rereader.read(commit.url, stored, label=commit.label)
         links, followed = with_sitemaps(page.links, (), page.sitemaps)
         return self.rules.required(commit, links, page.redirect_to or None, followed)
 

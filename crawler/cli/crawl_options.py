@@ -29,6 +29,7 @@ KEYS = {
     "node": "membership.node",
     "partitions": "crawl.partitions",
     "order": "frontier.order",
+    "requisites": "requisites.fetch",
     "app": "handlers.app",
 }
 SCOPE_KEYS = {"scope": "mode", "include": "include", "exclude": "exclude", "depth": "depth_max"}
@@ -141,6 +142,15 @@ def add_order(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> No
         "--order", choices=("breadth", "priority", "freshness"),
         help="fetch order (fixed when the crawl is created): near the seeds first (default), by priority, or the "
         "newest first",
+    )  # fmt: skip
+
+
+def add_requisites(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
+    """What pages need to be shown."""
+    parser.add_argument(
+        "--requisites", action="store_true", default=None,
+        help="also fetch what pages need to be shown: pictures, style sheets, scripts, fonts and media, of any host, "
+        "each once",
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from crawler.cli.crawl_options import (
     add_headers,
     add_instances,
     add_order,
+    add_requisites,
     add_sitemap,
 )
 from crawler.cli.options import (
@@ -80,6 +81,7 @@ def add_crawl(p: argparse.ArgumentParser) -> None:
         metavar="RE",
         help="no URLs that match this regular expression anywhere; may be repeated",
     )
+    add_requisites(group)
     add_app(group)
     add_order(group)
     group = p.add_argument_group("when to stop")

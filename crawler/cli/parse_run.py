@@ -11,6 +11,7 @@ from crawler.cli.crawl_options import (
     add_headers,
     add_instances,
     add_order,
+    add_requisites,
 )
 from crawler.cli.options import (
     add_common,
@@ -46,6 +47,7 @@ def add_run(p: argparse.ArgumentParser) -> None:
     p.add_argument("-q", "--quiet", action="store_true", help="print no progress, only warnings and errors")
     add_app(p)
     add_order(p)
+    add_requisites(p)
     add_fetching(p)
     add_headers(p)
     add_common(p, verbose_help=VERBOSE_HELP)

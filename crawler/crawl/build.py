@@ -86,6 +86,7 @@ from crawler.worker.exchanges import Exchanges
 from crawler.worker.fetch import FetchStage
 from crawler.worker.handle import HandlerRuntime
 from crawler.worker.internal_errors import ContentSteps, InternalErrors
+from crawler.worker.requisite_budget import RequisiteBudget
 from crawler.worker.response_policy import ResponsePolicy
 from crawler.worker.revisits import Revisits
 from crawler.worker.route import HeldBack, RouteStage
@@ -421,8 +422,14 @@ class Parts:
         return Means(
             fetcher=self.fetcher, gate=self.gate, parser=self.parser, handling=self.handlers.handling,
             sessions=self.sessions, logins=self.logins,
-            revisits=Revisits(self.crawl.folder, self.runs, self.fetcher, s.fetch) if s.archive.warc else None,
+            revisits=self.revisits if s.archive.warc else None,
+            requisites=RequisiteBudget(self.crawl.operator.deferred_urls.records, s.requisites.bytes),
         )  # fmt: skip
+
+    @cached_property
+    def revisits(self) -> Revisits:
+        logged = self.frontier.logged if self.frontier.has_requisites else None
+        return Revisits(self.crawl.folder, self.runs, self.fetcher, self.settings.fetch, logged=logged)
 
     @cached_property
     def fetching(self) -> FetchStage:
@@ -487,7 +494,8 @@ class Parts:
     def budgets(self) -> RaisedBudgetsWatcher:
         return RaisedBudgetsWatcher(
             self.frontier, self.crawl.operator.deferred_urls, self.work.held, self.settings.budget,
-            allow_private=self.settings.fetch.allow_private, wake=self.work.due.hint, pause=self.until_over,
+            allow_private=self.settings.fetch.allow_private, requisite_bytes=self.settings.requisites.bytes,
+            wake=self.work.due.hint, pause=self.until_over,
         )  # fmt: skip
 
     @cached_property

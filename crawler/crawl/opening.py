@@ -125,7 +125,8 @@ class EngineCrawl(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             self.engine, self.keys, session=self.session, hash_key=self.record.hash_key,
             default_delay_ms=int(settings.politeness.delay_s * 1000),
             is_limited=is_limited(self.record.scope, budget, settings.sites),
-            add_budget=AddBudget(urls=budget.urls, hosts=budget.hosts),
+            add_budget=AddBudget(urls=budget.urls, hosts=budget.hosts, requisites=settings.requisites.urls),
+            has_requisites=settings.requisites.fetch,
         )  # fmt: skip
 
     @cached_property

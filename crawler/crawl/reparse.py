@@ -15,20 +15,24 @@ from crawler.archive.warc_reader import StoredResponse, read_content
 from crawler.errors import ArchiveError
 from crawler.frontier.record import CrawlRecord
 from crawler.frontier.stats import OF_RIGHTS
-from crawler.model import REDIRECTS, SITEMAP_BYTES_MAX, Decoded, ParsedPage
+from crawler.model import REDIRECTS, REQUISITE, SITEMAP, SITEMAP_BYTES_MAX, Decoded, ParsedPage
 from crawler.parsing.parse import PageParser, ParseKilledError
 from crawler.parsing.secret_urls import target_of
 from crawler.settings import Settings
+from crawler.worker.answers import has_links, requested_as
 from crawler.worker.commit import lost_parts
 from crawler.worker.revisits import response_of
 
 
 class Reread(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a page leads: its links, the sitemaps that it names, and its redirect's target ("": it has none)."""
+    """Where a page leads: its links, the sitemaps that it names, its requisites, and its redirect's target ("": it has
+    none).
+    """
 
     links: tuple[str, ...]
     redirect_to: str
     sitemaps: tuple[str, ...] = ()
+    requisites: tuple[str, ...] = ()  # URLs that it needs to be shown, where the crawl fetches them
     lost: dict[str, int] = msgspec.field(default_factory=dict)  # what is missing of it, by reason of LOST
 
 
@@ -39,24 +43,34 @@ class Rereader:
         settings = msgspec.structs.replace(settings, scope=record.scope)
         self._fetch = settings.fetch
         self._parser = PageParser(settings, link_rules=record.link_rules, reads_feeds=record.sitemaps)
+        self._bytes_max = {SITEMAP: SITEMAP_BYTES_MAX, REQUISITE: settings.requisites.body_bytes_max}
+        self._requisites_max = settings.requisites.page_max if settings.requisites.fetch else 0
         self._follows_links = settings.scope.follow == "links"
 
     async def close(self) -> None:
         await self._parser.close()
 
-    async def read(self, url: str, stored: StoredResponse, *, is_sitemap: bool = False) -> Reread:
-        """Parse the response that was stored for the canonical `url`. Raises ParseKilledError when it can't be."""
+    async def read(self, url: str, stored: StoredResponse, *, label: str = "") -> Reread:
+        """Parse the response that was stored for the canonical `url`, by the label that this has. Raises
+        ParseKilledError when it can't be.
+        """
         if stored.is_withheld:  # its links are those that were followed
             target = target_of(url, response_of(url, stored, self._fetch)) if stored.status in REDIRECTS else ""
             return Reread(links=stored.links, redirect_to=target, lost={OF_RIGHTS: 1})
-        response = response_of(url, stored, self._fetch, bytes_max=SITEMAP_BYTES_MAX if is_sitemap else 0)
-        nothing = response.decoded is Decoded.NOTHING
-        page = ParsedPage() if nothing else await self._parser.parse(response, is_sitemap=is_sitemap)
+        is_sitemap, bytes_max = label == SITEMAP, self._bytes_max.get(label, 0)
+        response = response_of(url, stored, self._fetch, bytes_max=bytes_max)
+        if response.decoded is Decoded.NOTHING or not has_links(label, response):
+            page = ParsedPage()
+        else:
+            most = 0 if is_sitemap else self._requisites_max
+            page = await self._parser.parse(
+                response, is_sitemap=is_sitemap, requisites_max=most, requested_as=requested_as(label, url)
+            )
         target = target_of(url, response) if response.status in REDIRECTS else ""
         follows = self._follows_links or is_sitemap
         return Reread(
-            links=page.links if follows else (), redirect_to=target, sitemaps=page.sitemaps,
-            lost=lost_parts(page, response),
+            links=page.links if follows and label != REQUISITE else (), redirect_to=target, sitemaps=page.sitemaps,
+            requisites=tuple(one.url for one in page.requisites), lost=lost_parts(page, response),
         )  # fmt: skip
 
 

@@ -58,6 +58,7 @@ class AddBudgetArgs(NamedTuple):
 
     urls: int
     hosts: int
+    requisites: int
 
 
 class AddArgs(NamedTuple):
@@ -82,7 +83,7 @@ class UrlItem(NamedTuple):
     member: str
     origin: str
     depth: int
-    reason: str  # why it is deferred; "at:MS": it is scheduled for that wall time
+    reason: str  # why it is deferred; "at:MS": it is scheduled for that wall time; "requisite": it is one
     seed: int | str  # number of a seed, or id of a run
 
 

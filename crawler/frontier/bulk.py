@@ -139,7 +139,7 @@ class BulkLookup:
             seen_counter=counters.get("dropped", 0) + sum(n for name, n in counters.items() if name.startswith("seen")),
             seen=counters.get("dropped", 0) + sum(sizes),
             pending=pending,
-            committed=sum(counters.get(f"s{status}", 0) for status in range(6)),  # 0: sitemaps
+            committed=sum(counters.get(f"s{status}", 0) for status in (*range(6), 9)),  # 0: sitemaps; 9: requisites
             run_pages=counters.get("run_pages", 0),
             dead_counter=counters.get("dead", 0),
             dead=dead,

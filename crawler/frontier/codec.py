@@ -18,7 +18,7 @@ import msgspec
 
 from crawler.errors import EngineUnfit
 from crawler.frontier.partition_keys import QUEUE_NUMBERS
-from crawler.model import Candidate, CommitEntry, Request
+from crawler.model import REQUISITE, Candidate, CommitEntry, Request
 from crawler.rules.order import QUANTA, quantise
 from crawler.rules.places import Fingerprints
 
@@ -33,6 +33,7 @@ INLINE = " "
 TOO_DEEP = "|depth:"  # in the name of a row; see lua/_deferred.lua
 OF_USER = "|@"  # in the name of a user's row; see lua/_queue.lua
 OF_ORIGIN = "|!"  # in the name of the row of an origin that does not answer; see lua/_aside.lua
+REQUISITE_MARK = "requisite"  # in the place of a reason; see lua/_queue.lua
 USER_MARK = "\x01"  # there, before the user of a URL
 
 # Of stamps.
@@ -101,9 +102,13 @@ class PendingUrl(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""
     request: Request | None = None
 
+    @property
+    def is_requisite(self) -> bool:
+        return self.label == REQUISITE
+
     def fingerprint(self, fingerprints: Fingerprints) -> str:
         """By those of the crawl."""
-        return fingerprints.of_run(self.run).of(self.url, self.request)
+        return fingerprints.of_run(self.run).of(self.url, self.request, self.label)
 
 
 class Stamp(NamedTuple):
@@ -239,6 +244,8 @@ def item_of(candidate: Candidate) -> tuple[str | int, ...]:
     member = member_of(c.url, c.queue, stamp)
     score = _score_text(c.score, c.depth, c.seed, c.redirects)
     reason = c.deferred or (f"at:{round(c.visible_at * 1000)}" if c.visible_at else "")
+    if c.label == REQUISITE and not reason:
+        reason = REQUISITE_MARK
     return (c.fingerprint, c.queue, c.domain, score, *member, c.depth, reason, origin)
 
 

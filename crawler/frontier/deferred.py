@@ -35,6 +35,7 @@ BLOCKED = "blocked"
 DEPTH = "depth"
 HOSTS = "hosts"
 RIGHTS = "rights"  # robots.txt says no to the purpose of the crawl
+REQUISITES = "requisites"  # beyond the bounds of what a queue may be requested for to show pages; lua/_queue.lua
 ALLOW_PRIVATE = "allow_private"  # at a private address, refused by that setting
 CRAWL_URLS = "crawl:urls"  # counted in meta, too; see lua/_deferred.lua
 

@@ -22,7 +22,7 @@ from crawler.frontier.keys import Keys
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.spilling import BlockFiles
 from crawler.frontier.stats import first_visible_at
-from crawler.model import Candidate, CommitEntry
+from crawler.model import REQUISITE, Candidate, CommitEntry
 
 FULL_LOOK_EVERY = 10
 _PROGRESS = ("added", "done", "bytes", "retries", "dead", "s1", "s2", "s3", "s4", "s5", "scheduled")
@@ -103,10 +103,11 @@ class UrlLookup:
         raw = await self._engine.run(
             "locate", (self._keys.meta(c.partition),), *LocateArgs(c.run, c.fingerprint, visit, c.queue)
         )
-        place = await pending.place(c.partition, c.queue, c.url, run=c.run, now_s=c.found_at)
+        is_requisite = c.label == REQUISITE
+        place = await pending.place(c.partition, c.queue, c.url, run=c.run, now_s=c.found_at, is_requisite=is_requisite)
         if place is not None:
             return _location(raw, place[1], place=place[0])
-        found = await pending.delivered(c.partition, c.url, c.run)
+        found = await pending.delivered(c.partition, c.url, c.run, is_requisite=is_requisite)
         if found is None:
             return await self._waiting(candidate, raw)
         key = partial(self._keys.of, c.partition)
@@ -120,7 +121,9 @@ class UrlLookup:
             return where
         known = unpack_queue(raw[-1])
         if known.get("aside") and (
-            aside := await self._pending.set_aside(c.partition, c.queue, c.url, c.run, c.found_at)
+            aside := await self._pending.set_aside(
+                c.partition, c.queue, c.url, c.run, c.found_at, is_requisite=c.label == REQUISITE
+            )
         ):
             return replace(where, record=aside.url, probe_ms=aside.due_ms, silent_ms=aside.since_ms)
         if known.get("at") and (found := await self._pending.scheduled_one(c.partition, c.url)):
@@ -132,7 +135,9 @@ class UrlLookup:
         key = self._keys.of(c.partition, "deferred")
         for row in await self._engine.command("HKEYS", key):
             queue, _, reason = row.decode().partition("|")
-            if queue == c.queue and await self._pending.place(c.partition, queue, c.url, reason, now_s=c.found_at):
+            if queue == c.queue and await self._pending.place(
+                c.partition, queue, c.url, reason, now_s=c.found_at, is_requisite=c.label == REQUISITE
+            ):
                 return str(reason)
         return ""
 

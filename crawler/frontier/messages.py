@@ -1,6 +1,6 @@
 """Budgets that the partition scripts take, and their replies in the form for callers of the frontier."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -175,7 +175,7 @@ def _claim(
     score = int(flat[at + 1])
     url, stamp = parts_of(flat[at + 2].decode(), queue, flat[at + 3].decode())
     known = read_stamp(stamp, at_s)
-    fp = (fingerprints.of_run(known.run) if known.run else fingerprints).of(url, known.request)
+    fp = (fingerprints.of_run(known.run) if known.run else fingerprints).of(url, known.request, known.label)
     return Claim(
         url=url, fingerprint=fp, visit=1, partition=lease[0], epoch=lease[1], token=flat[at].decode(),
         domain=domain, queue=queue, depth=DEPTH_MAX - (score >> 13 & 255), redirects=score >> 8 & 15,
@@ -194,6 +194,15 @@ def with_depths(reply: ClaimReply, depths: Mapping[str, int]) -> ClaimReply:
     return replace(reply, batches=batches)
 
 
+def with_twins(reply: ClaimReply, twins: Collection[str]) -> ClaimReply:
+    """The reply with those claims marked, by fingerprint."""
+    batches = tuple(
+        replace(batch, claims=tuple(replace(c, has_twin=c.fingerprint in twins) for c in batch.claims))
+        for batch in reply.batches
+    )
+    return replace(reply, batches=batches)
+
+
 class FetchBudget(msgspec.Struct, frozen=True, kw_only=True):
     """Limits on what is fetched of a queue; 0 is no limit. URLs beyond them are deferred."""
 
@@ -205,11 +214,12 @@ class FetchBudget(msgspec.Struct, frozen=True, kw_only=True):
 class AddBudget(msgspec.Struct, frozen=True, kw_only=True):
     """Limits on what is admitted when URLs are added; 0 is no limit. URLs beyond them are deferred.
 
-    `urls` of a queue; `hosts` of a domain.
+    `urls` of a queue; `hosts` of a domain; `requisites` of a queue.
     """
 
     urls: int = 0
     hosts: int = 0
+    requisites: int = 0
 
 
 class BudgetReached(msgspec.Struct, frozen=True, kw_only=True):

@@ -415,7 +415,7 @@ class Purge:
                 member, *_ = as_queued(row, text, 0)
                 url, stamp = parts_of(member, queue, listed(member, origins))
                 known = read_stamp(stamp, 0.0)
-                fp = f.fingerprints.of_run(known.run).of(url, known.request)
+                fp = f.fingerprints.of_run(known.run).of(url, known.request, known.label)
                 items.append((fp, text, known.run or known.seed_number))
             dropped += await self._call(partition, queue, reason, items)
 

@@ -27,6 +27,7 @@ from crawler.frontier.arguments import (
     RefuseArgs,
     RetryArgs,
     ReturnItem,
+    UrlStatesArgs,
 )
 from crawler.frontier.codec import (
     DeadLetter,
@@ -51,6 +52,7 @@ from crawler.frontier.messages import (
     merged,
     outcome_of,
     with_depths,
+    with_twins,
 )
 from crawler.model import (
     UNANSWERED,
@@ -59,7 +61,7 @@ from crawler.model import (
     Claim,
     CommitEntry,
 )
-from crawler.rules.places import Fingerprints
+from crawler.rules.places import Fingerprints, twin_of
 
 ADD_ITEMS_MAX = 128  # per call: one to four ms of the engine, by how many queues they are for
 ACK_MAX = 32  # commits per call
@@ -70,6 +72,7 @@ FIRST = 0, 0, "WITHSCORES"
 # Keys of a partition that exist if something is to be claimed, and how they are read: queues, users, scheduled URLs.
 AWAKE_KINDS = (("ready", "ZRANGE", FIRST), ("users", "EXISTS", ()), ("at", "ZRANGE", FIRST))
 NO_BUDGET, NO_LIMIT = FetchBudget(), AddBudget()
+UNSEEN = ord("0")  # as lua/url_states.lua says
 NOTHING: Mapping[int, bytes] = {}
 
 
@@ -162,6 +165,7 @@ class Frontier:
         default_delay_ms: int,
         is_limited: bool = False,
         add_budget: AddBudget = NO_LIMIT,
+        has_requisites: bool = False,
     ) -> None:
         self.engine, self.keys = engine, keys
         self.session = session
@@ -170,6 +174,7 @@ class Frontier:
         self.default_delay_ms = default_delay_ms
         self.is_limited = is_limited
         self.add_budget = add_budget
+        self.has_requisites = has_requisites
         self._gathered = Gathering(engine)
         self.note_told: Callable[[Iterable[tuple[int, AddArgs]]], None] | None = None  # before calls of `add` are sent
 
@@ -234,7 +239,7 @@ class Frontier:
 
     def _add_budget(self) -> bytes:
         i = self.add_budget
-        return pack(AddBudgetArgs(i.urls, i.hosts))
+        return pack(AddBudgetArgs(i.urls, i.hosts, i.requisites))
 
     def _call_add(self, partition: int, run: str, user: str, items: list[Any], session: str) -> Call:
         args = AddArgs(
@@ -269,7 +274,8 @@ class Frontier:
             raw if isinstance(raw, EngineError) else claim_reply((f.partition, f.epoch), raw, self.fingerprints, r.at_s)
             for (f, r), raw in zip(wanted, raws, strict=True)
         ]
-        return await self._deepened(replies)
+        replies = await self._deepened(replies)
+        return await self._twinned(replies) if self.has_requisites else replies
 
     async def _deepened(self, replies: Sequence[ClaimReply | EngineError]) -> list[ClaimReply | EngineError]:
         """The claims as deep as the shortest path says; as they were added when the engine does not tell."""
@@ -286,6 +292,24 @@ class Frontier:
             if not isinstance(raw, EngineError):
                 depths.update((fp, int(depth)) for fp, depth in zip(fps, raw, strict=True) if int(depth) >= 0)
         return [r if isinstance(r, EngineError) else with_depths(r, depths) for r in replies]
+
+    async def _twinned(self, replies: Sequence[ClaimReply | EngineError]) -> list[ClaimReply | EngineError]:
+        """The claims whose URL is known as a page and as a requisite, marked so; all where the engine does not tell."""
+        asked: dict[int, list[str]] = {}
+        for claim in (c for r in replies if isinstance(r, ClaimReply) for b in r.batches for c in b.claims):
+            if not claim.run and claim.request is None:
+                asked.setdefault(claim.partition, []).append(twin_of(claim.fingerprint))
+        calls = [Call("url_states", (self.keys.meta(p),), (*UrlStatesArgs("", 1), *fps)) for p, fps in asked.items()]
+        twins: set[str] = set()
+        for fps, raw in zip(asked.values(), await self.engine.run_many(calls) if calls else (), strict=True):
+            is_told = not isinstance(raw, EngineError)
+            twins.update(twin_of(fp) for n, fp in enumerate(fps) if not is_told or raw[n] != UNSEEN)
+        return [r if isinstance(r, EngineError) or not twins else with_twins(r, twins) for r in replies]
+
+    async def logged(self, partition: int, fingerprint: str) -> CommitEntry | None:
+        """A commit that may not be in an index yet. Raises EngineError."""
+        stored = await self.engine.command("HGET", self.keys.of(partition, "l"), f"{fingerprint}:1")
+        return unpack_log(stored)[1] if stored else None
 
     async def ack(self, acks: Sequence[Ack]) -> list[AckReply | EngineError]:
         """Commit fetched URLs, many of a partition in one call; safe to repeat."""

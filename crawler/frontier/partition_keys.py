@@ -41,7 +41,7 @@ QUEUE_MAP = (  # behind the numbers, a map; what is 0 or not so is left out
         "1: people released URLs of this reason; none is deferred for it again (rights: of its domain)",
     ),
     Field("since", "of a row QUEUE|!ORIGIN only: since when the origin has been silent"),
-    Field("sN", "answers by class of status: s0 (sitemaps), s1, s3, s4, s5"),
+    Field("sN", "answers by class of status: s0 (sitemaps), s1, s3, s4, s5, s9 (requisites)"),
     Field("retries", "failed attempts that were followed by another"),
     Field("dead", "dead letters that there are"),
     Field("e:FAILURE", "failed attempts, by how they failed"),
@@ -54,6 +54,9 @@ QUEUE_MAP = (  # behind the numbers, a map; what is 0 or not so is left out
     Field("run_urls", "the part of urls that is of runs: budgets leave it out"),
     Field("run_fetched", "pages of runs, without sitemaps: budgets leave them out"),
     Field("run_bytes", "the part of bytes that is of runs"),
+    Field("requisites", "the part of urls that is of requisites: budgets of URLs leave it out"),
+    Field("requisite_bytes", "of bodies of requisites; they are not in bytes"),
+    Field("requisite_robots", "robots.txt files that were read for requisites"),
 )
 
 META = (
@@ -87,7 +90,7 @@ META = (
     Field("spilled_deferred", "deferred URLs that are in files", "spill, unspill, change_queues"),
     Field("sequence", "number of the last commit; index lines keep theirs, so an engine that was set back is noticed",
           "ack; raise_sequence after a loss"),
-    Field("sN", "commits by class of status; s0 is of sitemaps", "ack, restate"),
+    Field("sN", "commits by class of status; s0 is of sitemaps, s9 of requisites", "ack, restate"),
     Field("bytes", "of bodies of committed pages", "ack, restate"),
     Field("retries", "failed attempts that were followed by another", "retry"),
     Field("e:FAILURE", "failed attempts, by how they failed", "retry, dead_letter"),
@@ -110,6 +113,10 @@ META = (
     Field("run_pages", "commits of all runs, also of closed ones", "ack, restate"),
     Field("run_fetched", "the same without sitemaps: budgets leave them out", "ack, restate"),
     Field("run_bytes", "the part of bytes that is of runs", "ack, restate"),
+    Field("requisites", "requisites that ever came in: budgets of URLs leave them out",
+          "add, ack, restate, requeue_dead"),
+    Field("requisite_bytes", "of bodies of requisites; they are not in bytes", "ack, restate"),
+    Field("requisite_robots", "robots.txt files that were read for requisites", "ack"),
     Field(
         "moves", "how often URLs moved within the partition otherwise than by a claim; only grows. So a count of URLs "
         "can tell whether some were in two places, or in none, meanwhile",

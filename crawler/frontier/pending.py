@@ -113,9 +113,18 @@ class PendingUrls:
         return int(sum(sizes)) + sum(stub.urls for stub in stubs if stub) + int(delivered) + int(scheduled)
 
     async def place(
-        self, partition: int, queue: str, url: str, reason: str = "", *, run: str = "", now_s: float
+        self,
+        partition: int,
+        queue: str,
+        url: str,
+        reason: str = "",
+        *,
+        run: str = "",
+        now_s: float,
+        is_requisite: bool = False,
     ) -> tuple[int, PendingUrl] | None:
-        """(place from the front of its queue, URL) of a queued URL of a run, or of one in the row of a reason.
+        """(place from the front of its queue, URL) of a queued URL of a run, or of one in the row of a reason; as a
+        page, or as a requisite.
 
         The place is that among the URLs of its user. Its domain is not looked up.
         """
@@ -130,7 +139,7 @@ class PendingUrls:
                     if name.endswith(path):
                         member, score, user = as_queued(row, name, stored)
                         found = pending_url(queue, "", score, member, listed(member, origins), now_s, user)
-                        if (found.url, found.run) == (url, run):
+                        if (found.url, found.run, found.is_requisite) == (url, run, is_requisite):
                             return before + rank, found
                 before += len(urls)
         return None
@@ -140,10 +149,12 @@ class PendingUrls:
         (listed_ones,) = await self._origins(partition, [queue])
         return [*(f"{scheme}{queue}" for scheme in ORIGINS.values()), *sorted(listed_ones.values())]
 
-    async def set_aside(self, partition: int, queue: str, url: str, run: str, now_s: float) -> AsideUrl | None:
+    async def set_aside(
+        self, partition: int, queue: str, url: str, run: str, now_s: float, *, is_requisite: bool = False
+    ) -> AsideUrl | None:
         """A URL of a run that is set aside, because its origin does not answer."""
         origin = origin_of(url)
-        found = await self.place(partition, queue, url, f"!{origin}", run=run, now_s=now_s)
+        found = await self.place(partition, queue, url, f"!{origin}", run=run, now_s=now_s, is_requisite=is_requisite)
         if found is None:
             return None
         key = self._keys.of(partition, f"aside:{queue}")
@@ -152,9 +163,9 @@ class PendingUrls:
         )
         return AsideUrl(found[1], int(float(due or 0)), unpack_queue(packed or b"").get("since"))
 
-    async def delivered(self, partition: int, url: str, run: str = "") -> Found | None:
+    async def delivered(self, partition: int, url: str, run: str = "", *, is_requisite: bool = False) -> Found | None:
         """A URL of a run that is claimed or waits for a retry."""
-        return await _first(self.deliveries(partition), url, run)
+        return await _first(self.deliveries(partition), url, run, is_requisite=is_requisite)
 
     async def scheduled_one(self, partition: int, url: str) -> Found | None:
         """A URL that becomes visible at a wall time."""
@@ -311,9 +322,11 @@ class PendingUrls:
         return list(await self._engine.commands(commands)) if commands else []
 
 
-async def _first(found: AsyncIterator[list[Found]], url: str, run: str = "") -> Found | None:
+async def _first(
+    found: AsyncIterator[list[Found]], url: str, run: str = "", *, is_requisite: bool = False
+) -> Found | None:
     async for some in found:
         for one in some:
-            if (one.url.url, one.url.run) == (url, run):
+            if (one.url.url, one.url.run, one.url.is_requisite) == (url, run, is_requisite):
                 return one
     return None

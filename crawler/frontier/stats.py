@@ -14,16 +14,16 @@ from crawler.frontier.codec import (
     unpack_letter,
     unpack_queue,
 )
-from crawler.frontier.deferred import PAUSED
+from crawler.frontier.deferred import PAUSED, REQUISITES
 from crawler.frontier.keys import Keys
 from crawler.model import CommitEntry, Rights
 from crawler.rules.rights import PURPOSES
 
 TOTAL_FIELDS = (
     "added", "done", "spilled", "spilled_deferred", "bytes", "retries", "dead", "expired", "deferrals", "released",
-    "beyond", "revived", "s0", "s1", "s2", "s3", "s4", "s5", "items", "items_invalid", "unchanged", "duplicates",
-    "duplicate_bytes", "scheduled",
-    "run_fetched", "run_bytes", "run_urls",
+    "beyond", "revived", "s0", "s1", "s2", "s3", "s4", "s5", "s9", "items", "items_invalid", "unchanged", "duplicates",
+    "duplicate_bytes", "scheduled", "run_fetched", "run_bytes", "run_urls", "requisites", "requisite_bytes",
+    "requisite_robots",
 )  # fmt: skip
 READ_MAX = 256  # queues that one call reads
 NAMES_MAX = 256  # names that one call of names_after returns
@@ -35,9 +35,11 @@ ITEMS_INVALID = "items_invalid"
 HANDLED = "handled:"  # and the name of the handler that took a committed page
 UNCHANGED = "unchanged"
 DUPLICATES, DUPLICATE_BYTES = "duplicates", "duplicate_bytes"
+REQUISITE_ROBOTS = "requisite_robots"  # robots.txt files that were read for requisites
 NAMED = "named"  # URLs of pages that the sitemaps of runs have
 # Of LOST; behind the first one follows a value of WARC-Truncated.
 CUT_BODY, LINKS, NOT_DECODED, OF_SITEMAP = "body:", "links", "decode_error", "sitemap"
+CUT_REQUISITES = "requisites"  # of a page, beyond 2,000
 SEED_LED_AWAY, SCRIPTED, UNSIGNED = "seed_redirect", "scripts", "signature"
 OF_RIGHTS = "rights"  # the body was not kept, because of its rights
 SAID = "said:"  # and PURPOSE:y or PURPOSE:n: committed pages of which somebody says so
@@ -88,6 +90,10 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     duplicates: int = 0  # of the fetched ones: their bodies are in the archive once
     duplicate_bytes: int = 0  # of these bodies, which the archive does not have again
     sitemaps: int = 0  # committed; they are not in `fetched`
+    requisites: int = 0  # likewise; their bytes are not in `bytes`
+    requisite_bytes: int = 0
+    requisite_robots: int = 0  # robots.txt files that were read for them
+    requisites_met: int = 0  # found, whatever became of them; budgets of URLs leave them out
     status: Mapping[str, int] = msgspec.field(default_factory=dict)
     errors: Mapping[str, int] = msgspec.field(default_factory=dict)
     refused: Mapping[str, int] = msgspec.field(default_factory=dict)
@@ -112,7 +118,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def own_taken_in(self) -> int:
-        return self.taken_in - self.run_urls
+        return self.taken_in - self.run_urls - self.requisites_met + self.deferred_by.get(REQUISITES, 0)
 
 
 class DomainStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,6 +139,8 @@ class DomainStats(msgspec.Struct, frozen=True, kw_only=True):
     fetch_ms: int  # sum over all responses
     items: int
     items_invalid: int
+    requisites: int  # fetched; they are not in `fetched`, nor their bytes in `bytes`
+    requisite_bytes: int
     status: Mapping[str, int]  # responses by class: "2", "3", "4", "5"
     errors: Mapping[str, int]  # attempts without a response, by reason
     refused: Mapping[str, int]  # URLs that were not fetched, by reason
@@ -191,6 +199,8 @@ class Stats:
             run_fetched=sums["run_fetched"], run_bytes=sums["run_bytes"], run_urls=sums["run_urls"],
             items=sums["items"], items_invalid=sums["items_invalid"], unchanged=sums[UNCHANGED], sitemaps=sums["s0"],
             duplicates=sums[DUPLICATES], duplicate_bytes=sums[DUPLICATE_BYTES],
+            requisites=sums["s9"], requisite_bytes=sums["requisite_bytes"], requisites_met=sums["requisites"],
+            requisite_robots=sums[REQUISITE_ROBOTS],
             fetched=sum(_by(sums, "s").values()), status=_by(sums, "s"),
             errors=_by(sums, "e:"), refused=_by(sums, REFUSED),
             dead_by=_by(sums, DEAD), deferred_by=_by(sums, DEFERRED), lost=_by(sums, LOST),
@@ -312,7 +322,9 @@ def _counter(field: bytes) -> str:
 def _by(sums: Mapping[str, int], prefix: str) -> dict[str, int]:
     """Fields with a prefix; 's' means the status classes s1 to s5 only."""
     if prefix == "s":
-        return {name[1]: n for name, n in sums.items() if len(name) == 2 and name[0] == "s" and name[1] != "0" and n}
+        return {
+            name[1]: n for name, n in sums.items() if len(name) == 2 and name[0] == "s" and name[1] in "12345" and n
+        }
     return {name.removeprefix(prefix): n for name, n in sums.items() if name.startswith(prefix) and n}
 
 
@@ -328,6 +340,7 @@ def _domain_stats(domain: str, partition: int, known: Mapping[str, Any], meta: l
         fetched=sum(_by(sums, "s").values()), bytes=sums.get("bytes", 0),
         retries=sums.get("retries", 0), dead=sums.get("dead", 0), fetch_ms=sums.get("fetch_ms", 0),
         items=sums.get("items", 0), items_invalid=sums.get("items_invalid", 0),
+        requisites=sums.get("s9", 0), requisite_bytes=sums.get("requisite_bytes", 0),
         status=_by(sums, "s"), errors=_by(sums, "e:"), refused=_by(sums, REFUSED),
         delay_ms=sums.get("delay", -1), next_fetch_in_ms=max(0, sums.get("next", 0) - int(meta[0] or 0)),
         owner=(meta[1] or b"").decode() if meta[3] else "", epoch=int(meta[2] or 0),

@@ -10,7 +10,7 @@ from crawler.frontier.owner import Frontier, Settlement
 from crawler.hosts.robots_cache import RobotsCache, RobotsEntry
 from crawler.hosts.robots_reader import RobotsReader, RobotsResult, Working
 from crawler.membership.held import HeldPartitions
-from crawler.model import Claim
+from crawler.model import REQUISITE, Claim
 from crawler.rules.pace import delay_ms
 from crawler.rules.sites import of_queues
 from crawler.rules.urls import join, origin_of
@@ -69,7 +69,7 @@ class RobotsGate:
         which would fetch the whole site each time: a job says which sitemap it reads.
         """
         origin = origin_of(claim.url)
-        if not self._reads_sitemaps or claim.run or origin in self._announced:
+        if not self._reads_sitemaps or claim.run or claim.label == REQUISITE or origin in self._announced:
             return []
         entry = self._cache.known(origin)
         if entry is None or entry.rules is None or not entry.rules.sitemaps:

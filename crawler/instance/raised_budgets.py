@@ -16,6 +16,7 @@ from crawler.frontier.deferred import (
     BLOCKED,
     DEPTH,
     HOSTS,
+    REQUISITES,
     ChangeKind,
     DeferredRow,
     DeferredUrls,
@@ -40,18 +41,27 @@ RECORDS_MAX = 64  # a call
 
 
 URLS = "urls"
+ANY_NUMBER = 2**31
 
 
 class RaisedBudgets:
     """Compares the budgets of one instance with the engine's records. Raises EngineError."""
 
     def __init__(
-        self, frontier: Frontier, deferred_urls: DeferredUrls, budget: FetchBudget, *, allow_private: bool = False
+        self,
+        frontier: Frontier,
+        deferred_urls: DeferredUrls,
+        budget: FetchBudget,
+        *,
+        allow_private: bool = False,
+        requisite_bytes: int = 0,
     ) -> None:
+        """`requisite_bytes`: what may be fetched of a queue to show pages; 0: no limit."""
         self._frontier = frontier
         self._deferred_urls = deferred_urls
         self._budget = budget
         self._allow_private = allow_private
+        self._requisite_bytes = requisite_bytes
 
     async def release(self, partitions: Sequence[int]) -> int:
         """Start and release what the budgets allow in these partitions; how many URLs are pending again."""
@@ -61,7 +71,9 @@ class RaisedBudgets:
             for partition, stops, deferred in await self._deferred_urls.survey(some):
                 free = [p for p in deferred if stops.get(p.queue) != BLOCKED]
                 urls += await self._start_queues(partition, stops)
-                urls += await self._release_by_urls(partition, {p.queue: p.urls for p in free if p.reason == URLS})
+                for reason in (URLS, REQUISITES):
+                    beyond = {p.queue: p.urls for p in free if p.reason == reason}
+                    urls += await self._release_beyond(partition, reason, beyond)
                 urls += await self._release_all(self._allowed(free))
                 urls += await self._release_by_hosts(partition, {p.queue: p for p in free if p.reason == HOSTS})
         return urls
@@ -80,14 +92,21 @@ class RaisedBudgets:
         pages = sum(known.get(f"s{status}", 0) for status in range(1, 6)) - known.get("run_fetched", 0)
         return is_left(pages, self._budget.pages)
 
-    async def _release_by_urls(self, partition: int, rows: dict[str, int]) -> int:
-        """Release what the budget of URLs admits now. `rows`: queue -> URLs beyond it."""
+    async def _release_beyond(self, partition: int, reason: str, rows: dict[str, int]) -> int:
+        """Release what the budget of URLs, or of requisites, admits now. `rows`: queue -> URLs beyond it."""
         add_budget, released = self._frontier.add_budget, 0
+        budget = add_budget.urls if reason == URLS else add_budget.requisites
         for queue, known in (await self._records(partition, list(rows))).items():
-            budget = add_budget.urls
-            n = room_of(met=known.get("urls", 0) - known.get("run_urls", 0), deferred=rows[queue], budget=budget)
+            if reason == URLS:
+                met = known.get("urls", 0) - known.get("run_urls", 0) - known.get("requisites", 0)
+            elif is_left(known.get("requisite_bytes", 0), self._requisite_bytes):
+                met = known.get("requisites", 0)
+            else:
+                continue
+            n = room_of(met=met, deferred=rows[queue], budget=budget)
+            upto = budget or (-1 if reason == URLS else ANY_NUMBER)  # -1 is for people: the bytes would not count then
             try:
-                released += await self._deferred_urls.release(partition, queue, URLS, n, upto=budget or -1)
+                released += await self._deferred_urls.release(partition, queue, reason, n, upto=upto)
             except ArchiveError as error:  # the rest stays deferred
                 log.warning("budget.unreadable", extra={"queue": queue, "error": str(error)})
         return released
@@ -164,6 +183,7 @@ class RaisedBudgetsWatcher:
         settings: BudgetSettings,
         *,
         allow_private: bool,
+        requisite_bytes: int,
         wake: Callable[[int], None],
         pause: Gate = open_gate,
     ) -> None:
@@ -174,6 +194,7 @@ class RaisedBudgetsWatcher:
             deferred_urls,
             FetchBudget(pages=settings.pages, bytes=settings.bytes, depth=settings.depth),
             allow_private=allow_private,
+            requisite_bytes=requisite_bytes,
         )
         self._held = held
         self._wake = wake

@@ -169,7 +169,7 @@ def difference(target: Target, what: str, found: int, wanted: int) -> OutputErro
 def _rows(source: RecordSource, by_status: Counter[int], entries: Iterable[CommitEntry]) -> Iterator[Row]:
     """Counts pages by status."""
     for entry in ahead(source, entries):
-        by_status[entry.status] += not entry.is_sitemap
+        by_status[entry.status] += entry.is_page
         yield from rows_of(source, entry)
 
 

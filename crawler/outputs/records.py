@@ -152,11 +152,11 @@ class Pages:
 
     def prepare(self, entry: CommitEntry) -> None:
         """Begin with what takes long; `records_of` is called soon."""
-        if self._asked and not entry.is_sitemap and entry.content is not None and has_columns(entry):
+        if self._asked and entry.is_page and entry.content is not None and has_columns(entry):
             self._begun[entry.fingerprint, entry.visit] = self._begin(entry, self._asked)
 
     def records_of(self, entry: CommitEntry) -> Iterable[Record]:
-        if entry.is_sitemap:
+        if not entry.is_page:
             return ()
         record = page_record(entry, self._folder)
         if self._asked:
@@ -179,7 +179,7 @@ class Pages:
             self._first_failed.setdefault(one, entry.url)
 
     def count_of(self, entry: CommitEntry) -> int:
-        return 0 if entry.is_sitemap else 1
+        return int(entry.is_page)
 
     @cached_property
     def _pool(self) -> "ColumnPool":

@@ -90,7 +90,7 @@ class Duplicates:
         """Copy the entries, and join those that are duplicates."""
         high, low = array("Q"), array("Q")
         for entry in entries:
-            if entry.is_sitemap:
+            if not entry.is_page:
                 continue
             line, takes, one, other, fingerprint = _encode(entry), has_content(entry), 0, 0, 0
             if takes:

@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 
 from crawler.archive.scratch import open_scratch
 from crawler.frontier.stats import SEED_LED_AWAY
-from crawler.model import CommitEntry, WarcLocation
+from crawler.model import COUNTED_AS, CommitEntry, WarcLocation
 from crawler.rules.job_plan import FoundRun
 from crawler.rules.job_runs import name_of
 
@@ -66,9 +66,9 @@ class KnownPage(NamedTuple):
     said: str = ""  # totals of what was said about its use, with blanks between them
 
     @property
-    def is_sitemap(self) -> bool:
-        """Is it no page? Then it has no status, by which pages are counted."""
-        return self.status == 0
+    def label(self) -> str:
+        """Of what is no page: its status tells, by which pages are counted."""
+        return next((label for label, status in COUNTED_AS.items() if status == self.status), "")
 
 
 class Orphan(NamedTuple):
@@ -120,7 +120,7 @@ class PageBook:
 
     def add_to_run(self, entry: CommitEntry) -> None:
         """Count a page of a run of a job; the same one again changes nothing."""
-        name = None if entry.is_sitemap else name_of(entry.run)
+        name = name_of(entry.run) if entry.is_page else None
         if name and self._db.execute("INSERT OR IGNORE INTO run_pages VALUES (?)", (int(entry.fingerprint),)).rowcount:
             at = entry.fetched_at
             row = (entry.run, name.job, name.nominal, 1, entry.status >= 400, entry.body_bytes, at, at)

@@ -27,7 +27,7 @@ from crawler.frontier.record import Crawls
 from crawler.frontier.restore import DoneUrl, Restoring
 from crawler.frontier.runs import Runs
 from crawler.frontier.seeds import Seeds
-from crawler.model import SITEMAP, Candidate, Claim, WarcLocation
+from crawler.model import Candidate, Claim, WarcLocation
 from crawler.parsing.parse import ParseKilledError
 from crawler.recovery.jobs import RestoredJobs
 from crawler.recovery.page_book import KnownPage, Orphan, PageBook
@@ -287,7 +287,7 @@ class Replay:
         if stored is None:
             return
         seed = page.depth == 0 or self._book.is_seed(fp)
-        label = SITEMAP if page.is_sitemap else ""
+        label = page.label
         request = unpack_request(page.request) if page.request else None
         parent = parent_of(
             url, page.depth, page.redirects, seed=seed, number=page.seed_number, run=run, label=label, request=request
@@ -324,7 +324,7 @@ class Replay:
     async def _read(self, parent: Claim, stored: StoredResponse) -> tuple[list[Candidate], dict[str, int]] | None:
         """Where an archived page leads, and what is missing of it; None when it can't be parsed any more."""
         try:
-            page = await self._d.rereader.read(parent.url, stored, is_sitemap=parent.label == SITEMAP)
+            page = await self._d.rereader.read(parent.url, stored, label=parent.label)
         except ParseKilledError as error:
             self._report.flaw(f"{parent.url}: {error}")
             return None
@@ -332,6 +332,7 @@ class Replay:
         router = self._routers[parent.run]
         links, followed = with_sitemaps(page.links, (), page.sitemaps)
         found = router.links(parent, links, refused, followed=followed)
+        found += self._routers[""].requisites(parent, page.requisites, refused)
         target = router.redirect(parent, page.redirect_to, stored.status, refused) if page.redirect_to else None
         return [*found, target] if target else found, page.lost
 

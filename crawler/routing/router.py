@@ -10,7 +10,18 @@ from msgspec.structs import replace
 from crawler.frontier.deferred import CRAWL_URLS, DEPTH
 from crawler.frontier.placement import Placement
 from crawler.frontier.record import CrawlRecord
-from crawler.model import SITEMAP, SITEMAP_DEPTH_MAX, Candidate, Claim, Followed, RefusalReason, Request
+from crawler.model import (
+    REQUISITE,
+    REQUISITE_DEPTH_MAX,
+    SITEMAP,
+    SITEMAP_DEPTH_MAX,
+    Candidate,
+    Claim,
+    Followed,
+    RefusalReason,
+    Request,
+    requisite_name,
+)
 from crawler.routing.recent_urls import RecentUrls
 from crawler.routing.traps_learned import deferral_reason
 from crawler.rules.job_runs import URLS, RunRecord, RunSpec
@@ -28,6 +39,7 @@ OUT_OF_SCOPE_MAX = 16_384  # URLs that are remembered as out of scope
 RECENT_OF_RUN = 4096  # URLs that are remembered for each run
 NO_BUDGET = BudgetSettings()
 NOT_FOLLOWED = Followed("")
+LAST = -1e6  # the score of requisites: behind all pages of their queue, whatever the order of the crawl
 BEHIND = 16.0  # of sitemaps and their entries: links of pages come first, as if these were sixteen steps further away
 
 
@@ -110,7 +122,7 @@ class Router:
         score = self._ordering.score(url, depth=depth, found_at=found_at, signals=signals, given=priority, boost=boost)
         return Candidate(
             url=url,
-            fingerprint=self.fingerprints.of(url, followed.request),
+            fingerprint=self.fingerprints.of(url, followed.request, followed.label),
             partition=partition,
             domain=domain,
             queue=queue,
@@ -218,6 +230,32 @@ class Router:
                 found.append(one)
         return found
 
+    def requisites(self, claim: Claim, urls: Sequence[str], refused: Counter[str]) -> list[Candidate]:
+        """Candidates for what a page, or a style sheet, needs to be shown; without those that were added lately.
+
+        Of any host, and of the crawl itself, whatever run the page is of: so each is fetched once. Budgets and limits
+        of pages are not for them.
+        """
+        depth = claim.depth + 1 if claim.is_requisite else 1
+        names = [requisite_name(url) for url in urls]
+        fresh, found, found_at = set(self.recent.unknown(names, depth)), [], wall_s()
+        for url, name in zip(urls, names, strict=True):
+            if name not in fresh:
+                continue
+            if self.scope.forgets(url):
+                refused[RefusalReason.FORGOTTEN] += 1
+            elif depth > REQUISITE_DEPTH_MAX:
+                refused[RefusalReason.DEPTH] += 1
+            else:
+                found.append(self._requisite(url, depth, 0, found_at))
+        return found
+
+    def _requisite(self, url: str, depth: int, redirects: int, found_at: float) -> Candidate:
+        followed = Followed(url, REQUISITE)
+        return self.candidate(
+            url, depth=depth, redirects=redirects, priority=LAST, followed=followed, found_at=found_at
+        )
+
     def _is_too_deep(self, url: str, depth: int) -> bool:
         """For a site with a limit of its own."""
         return self._depths is not None and 0 <= self._depth_max(url) < depth
@@ -261,7 +299,7 @@ class Router:
         self, claim: Claim, target: str, status: int, refused: Counter[str], learned: TrapState = NOTHING_LEARNED
     ) -> Candidate | None:
         """The candidate for the target of a redirect with this status: same depth, one redirect more."""
-        if claim.is_given_sitemap:  # wherever it is
+        if claim.is_given_sitemap or claim.is_requisite:  # wherever it is
             refusal = RefusalReason.REDIRECTS if claim.redirects >= self.scope.redirects_max else None
             refusal = RefusalReason.FORGOTTEN if self.scope.forgets(target) else refusal
         else:
@@ -269,6 +307,8 @@ class Router:
         if refusal:
             refused[refusal] += 1
             return None
+        if claim.is_requisite:
+            return self._requisite(target, claim.depth, claim.redirects + 1, wall_s())
         hops, seed, number = claim.redirects + 1, claim.seed, claim.seed_number
         request = redirected(claim.request, status, claim.url, target)
         followed = Followed(target, claim.label, request=request) if claim.label or request else NOT_FOLLOWED

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
 from typing import TYPE_CHECKING
 
-from crawler.model import Request
+from crawler.model import REQUISITE, Request
 
 if TYPE_CHECKING:
     from publicsuffixlist import PublicSuffixList
@@ -151,17 +151,27 @@ class Fingerprints:
             found = self._of_runs[run] = Fingerprints(self._hash_key, run)
         return found
 
-    def of(self, url: str, request: Request | None = None) -> str:
+    def of(self, url: str, request: Request | None = None, label: str = "") -> str:
         """64-bit fingerprint of a canonical URL, as the decimal of a signed integer (the engine's intset form).
 
         URLs that differ only in a session id of a well-known name have the same fingerprint. With a `request` that is
-        not a plain GET it has another one.
+        not a plain GET it has another one; as a requisite, by its `label`, the twin of a page's.
         """
         digest = self._begun.copy()
         digest.update(without_session(url).encode())
         if request is not None and (identity := request.identity):
             digest.update(f"\0{identity}".encode())
-        return str(int.from_bytes(digest.digest(), "big", signed=True))
+        number = int.from_bytes(digest.digest(), "big", signed=True)
+        return str(-number if label == REQUISITE else number)
+
+
+def twin_of(fingerprint: str) -> str:
+    """That of the same URL as a requisite, for a page's; and that of the page, for a requisite's.
+
+    A page and a requisite are two URLs, each with a state of its own: one is never lost in the other. The sign tells
+    them apart, so that whoever has one knows the other, and both are in one bucket of the seen-set.
+    """
+    return str(-int(fingerprint))
 
 
 def partition_of(domain: str, partitions: int) -> int:

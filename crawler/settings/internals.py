@@ -20,6 +20,7 @@ INTERNALS = frozenset(
         "membership.flap_hold_s",
         "membership.reads",
         "membership.virtual_nodes",
+        "requisites.page_max",
         "robots.ttl_s",
         "traps.host_labels",
         "traps.long_bytes",

@@ -37,6 +37,7 @@ _SECTIONS = {
     "identity": Kept.TREATMENT,
     "robots": Kept.RESULTS,
     "rights": Kept.RESULTS,
+    "requisites": Kept.TREATMENT,
     "budget": Kept.TREATMENT,
     "traps": Kept.RESULTS,
     "politeness": Kept.TREATMENT,

@@ -105,6 +105,17 @@ class RightsSettings(_Section, frozen=True):
     tdmrep: bool = False  # read /.well-known/tdmrep.json of each origin
 
 
+class RequisiteSettings(_Section, frozen=True):
+    """What pages need to be shown: pictures, style sheets, scripts, fonts."""
+
+    fetch: bool = False  # of any host; 'crawler crawl --requisites'
+    urls: CountOrZero = 50_000  # of a domain (or host, with queue_by = "host"), for all pages; 0: no limit
+    bytes: CountOrZero = 10 * 1024**3  # likewise
+    body_bytes_max: Count = 50 * 1024 * 1024  # of one
+    # internals
+    page_max: Count = 2_000  # of one page or style sheet; the rest is cut, and counted
+
+
 class DnsSettings(_Section, frozen=True):
     nameservers: tuple[str, ...] = ()  # empty: the system's; "host" or "host:port"
     timeout_s: Positive = 5.0
@@ -353,6 +364,7 @@ class Settings(_Section, frozen=True):
     identity: IdentitySettings = IdentitySettings()
     robots: RobotsSettings = RobotsSettings()
     rights: RightsSettings = RightsSettings()
+    requisites: RequisiteSettings = RequisiteSettings()
     dns: DnsSettings = DnsSettings()
     retry: RetrySettings = RetrySettings()
     hosts: HostsSettings = HostsSettings()

@@ -104,7 +104,7 @@ async def _dead(crawl: OpenCrawl) -> dict[str, str]:
 
 def _found(folder: CrawlFolder, dead: dict[str, str], why: str) -> Crawled:
     return Crawled(
-        pages={entry.url: entry.status for entry in read_entries(folder) if not entry.is_sitemap},
+        pages={entry.url: entry.status for entry in read_entries(folder) if entry.is_page},
         items=[json.loads(item) for _, _, item in items_of(folder)],
         dead=dead,
         why=why,

@@ -144,6 +144,7 @@ def with_facts(detail: DomainDetail) -> DomainDetail:
         *([("scheduled", number(d.scheduled))] if d.scheduled else []),
         *([("set aside", f"{number(d.set_aside)} (their hosts, or a proxy, do not answer)")] if d.set_aside else []),
         *([("items", items_text(d))] if d.items or d.items_invalid else []),
+        *([("requisites", f"{number(d.requisites)}, {size(d.requisite_bytes)}")] if d.requisites else []),
         ("size", size(d.bytes)),
         ("retries", number(d.retries)),
         ("failures", f"{number(sum(d.errors.values()))}{in_brackets(named(d.errors))}"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 
 import msgspec
 
@@ -12,14 +13,14 @@ from crawler.crawl.reparse import Rereader
 from crawler.errors import ArchiveError, NotMetError
 from crawler.frontier.members import weights_of
 from crawler.frontier.stats import LINKS
-from crawler.model import CommitEntry
+from crawler.model import REQUISITE, SITEMAP, CommitEntry, Followed
 from crawler.parsing.parse import ParseKilledError
 from crawler.routing.router import Router
 from crawler.rules.scope import ScopeVerdict
 from crawler.rules.trap_verdict import PASSED, TrapRules
 from crawler.rules.traps import NOTHING_LEARNED
 from crawler.views.command_fetch import robots_fact
-from crawler.views.reasons import Facts
+from crawler.views.reasons import AsRequisite, Facts
 from crawler.views.report import OURS
 from crawler.views.shares import ring_of
 
@@ -69,13 +70,26 @@ async def explain(crawl: OpenCrawl, url: str, *, given: str = "", run: str = "",
         where=where,
         traps=PASSED if is_seed else TrapRules(crawl.settings.traps).judge(NOTHING_LEARNED, url),
         run=run,
-        commits=[entry for entry in commits if entry.run == run],
+        commits=[entry for entry in commits if entry.run == run and not entry.is_requisite],
+        requisite=await _as_requisite(crawl, router, url, commits) if crawl.settings.requisites.fetch else None,
         of_runs=[entry for entry in commits if entry.run and not run],
         has_index=bool(crawl.settings.archive.dir),
         purpose=crawl.settings.rights.purpose if crawl.settings.rights.policy == "skip" else "",
         links_dropped=lost.get(LINKS, 0),
         sitemap=await _sitemap_of(crawl, url, depth if where.record else commits[-1].depth if commits else 0),
     )
+
+
+async def _as_requisite(
+    crawl: OpenCrawl, router: Router, url: str, commits: Sequence[CommitEntry]
+) -> AsRequisite | None:
+    """Where a URL is that pages need to be shown; None: none that was read so far does."""
+    candidate = router.candidate(url, depth=1, followed=Followed(url, REQUISITE))
+    where = await crawl.inspect.locate(candidate)
+    found = [entry for entry in commits if entry.is_requisite]
+    if where.entry is not None and not found:
+        found.append(where.entry)
+    return AsRequisite(where=where, commits=found) if where.seen or found else None
 
 
 async def _sitemap_of(crawl: OpenCrawl, url: str, depth: int) -> str:
@@ -88,7 +102,7 @@ async def _sitemap_of(crawl: OpenCrawl, url: str, depth: int) -> str:
             with contextlib.suppress(ArchiveError, ParseKilledError):
                 if entry.content is not None:
                     stored = await asyncio.to_thread(read_content, crawl.folder, entry)
-                    found = await rereader.read(entry.url, stored, is_sitemap=True)
+                    found = await rereader.read(entry.url, stored, label=SITEMAP)
                     if url in found.links or url in found.sitemaps:
                         return entry.url
     finally:

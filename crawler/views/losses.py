@@ -15,6 +15,7 @@ import msgspec
 from crawler.frontier.deferred import RIGHTS
 from crawler.frontier.stats import (
     CUT_BODY,
+    CUT_REQUISITES,
     DEAD,
     DEFERRED,
     ITEMS_INVALID,
@@ -61,7 +62,8 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ASKED = frozenset({
-    RefusalReason.SCOPE, RefusalReason.DEPTH, RefusalReason.FORGOTTEN, RefusalReason.EXCLUDED, RefusalReason.PURGED
+    RefusalReason.SCOPE, RefusalReason.DEPTH, RefusalReason.FORGOTTEN, RefusalReason.EXCLUDED, RefusalReason.PURGED,
+    RefusalReason.ARCHIVED,  # nothing is missing
 })  # fmt: skip
 _TRIES = "'crawler dead retry --reason {}' tries again"
 _GIVEN_UP: Mapping[str, str] = {
@@ -108,6 +110,8 @@ _DEFERRED: Mapping[str, str] = {
     "urls": "beyond budget.urls of its domain; 'crawler release DOMAIN' or a larger budget continues",
     "pages": "beyond budget.pages of its domain; a larger budget continues",
     "bytes": "beyond budget.bytes of its domain; a larger budget continues",
+    "requisites": "beyond requisites.urls or requisites.bytes of their domain; 'crawler release DOMAIN' or a larger "
+    "budget continues",
     "depth": "beyond budget.depth; a larger budget continues",
     "hosts": "on hosts beyond budget.hosts of the domain; a larger budget continues",
     RIGHTS: "robots.txt says no to rights.purpose; 'crawler explain URL' shows the line, 'crawler release DOMAIN "
@@ -128,6 +132,7 @@ _CUT: Mapping[str, str] = {
     OF_RIGHTS: "pages that say no to rights.purpose: without body, title and items; 'crawler explain URL' has why",
     LINKS: "links beyond fetch.links_max or 1 MiB of a page, or with a login's password; 'crawler explain URL' of a "
     "page has its number",
+    CUT_REQUISITES: "pictures, style sheets and the like beyond 2,000 of a page, or with a login's password",
     OF_SITEMAP: "sitemaps that were cut off, or are none: what could be read of them is crawled",
     ITEMS_DROPPED: "items that your functions of @app.item dropped",
     ITEMS_INVALID: "items that your handler yielded and that are not valid; the log has the reasons (item.invalid)",

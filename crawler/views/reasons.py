@@ -62,6 +62,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     has_index: bool = True  # a crawl folder was looked at, which has the commits
     links_dropped: int = 0  # on all pages of the crawl, if nothing led to this URL so far
     sitemap: str = ""  # that names it
+    requisite: "AsRequisite | None" = None  # likewise as what pages need to be shown; None: not known as such
+
+
+class AsRequisite(msgspec.Struct, frozen=True, kw_only=True):
+    """A URL as what pages need to be shown: where it is, and its commits."""
+
+    where: UrlLocation
+    commits: Sequence[CommitEntry]
 
 
 class RobotsAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +134,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     boost: int  # from -9 to 9
     commits: Sequence[CommitAnswer]  # the oldest first
     sitemap: str  # that names it, or ""
+    requisite: str  # its state as what pages need to be shown; "": not known as such
     facts: Sequence[tuple[str, str]]  # for people: names and texts
 
 
@@ -134,7 +143,22 @@ def state_of(f: Facts) -> str:
 
     Ended is one of committed and refused.
     """
-    w = f.where
+    return _state(f.where, f.commits, has_index=f.has_index)
+
+
+def requisite_state(r: AsRequisite) -> str:
+    """The same of a URL as a requisite."""
+    return _state(r.where, r.commits, has_index=True)
+
+
+def _requisite(r: AsRequisite) -> str:
+    if r.commits:
+        return f"fetched, {_commit(r.commits[-1])}"
+    state = requisite_state(r)
+    return f"{state} ({r.where.deferred})" if r.where.deferred else state
+
+
+def _state(w: UrlLocation, commits: Sequence[CommitEntry], *, has_index: bool) -> str:
     if w.deferred:
         return "deferred"
     if w.claim_deadline_ms is not None:
@@ -147,13 +171,13 @@ def state_of(f: Facts) -> str:
         return "set_aside"
     if w.record is not None:
         return "queued"
-    if f.commits:
+    if commits:
         return "committed"
     if w.letter is not None:
         return "dead"
     if not w.seen:
         return "unknown"
-    return "refused" if f.has_index else "ended"
+    return "refused" if has_index else "ended"
 
 
 def explanation(f: Facts) -> str:
@@ -172,6 +196,8 @@ def _facts(f: Facts) -> list[tuple[str, str]]:
     pairs.append(("robots.txt", _robots(f.robots)))
     if not f.commits:  # else they were recorded
         pairs.extend(rights_pairs(rights_of(f.robots.said, f.url)))
+    if f.requisite:
+        pairs.append(("requisite", f"of a page or style sheet: {_requisite(f.requisite)}"))
     if f.sitemap:
         pairs.append(("sitemap", f"named by {f.sitemap}"))
     if f.traps.rule:
@@ -386,6 +412,7 @@ def record_of(f: Facts) -> Explanation:
             for e in f.commits
         ],
         sitemap=f.sitemap,
+        requisite=requisite_state(f.requisite) if f.requisite else "",
         facts=_facts(f),
     )
 

@@ -211,7 +211,7 @@ class _Rehandling:
         return total
 
     def _is_wanted(self, entry: CommitEntry) -> bool:
-        return not (entry.is_sitemap or entry.is_withheld) and self._rule.matches(entry)
+        return entry.is_page and not entry.is_withheld and self._rule.matches(entry)
 
     async def _handle_all(self, draft: RehandleJournal, total: int) -> None:
         self._meter.begin("handling pages", "page", total)

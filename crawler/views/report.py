@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from crawler.frontier.deferred import CRAWL_URLS
+from crawler.frontier.deferred import CRAWL_URLS, REQUISITES
 from crawler.frontier.messages import BudgetReached
-from crawler.frontier.stats import Totals
+from crawler.frontier.stats import CUT_REQUISITES, Totals
 from crawler.model import Request, Rights
 from crawler.rules.login_pace import LoginRecord
 from crawler.rules.rights import NO, PURPOSES, YES, outside, short_text, statement_text
@@ -55,6 +55,7 @@ def totals_text(
         *([("unchanged", f"{number(totals.unchanged)}, of pages of jobs")] if totals.unchanged else ()),
         *([("duplicates", duplicates_text(totals))] if totals.duplicates else ()),
         *([("sitemaps", number(totals.sitemaps))] if totals.sitemaps else ()),
+        *([("requisites", requisites_text(totals))] if totals.requisites_met else ()),
         *([("rights", _rights(totals.rights))] if totals.rights else ()),
         ("pending", _pending(totals, in_flight)),
         *(
@@ -82,6 +83,18 @@ def totals_text(
 def duplicates_text(totals: Totals) -> str:
     """How many pages have the body of another one, and what that saves."""
     return f"{counted(totals.duplicates, 'page')}, {size(totals.duplicate_bytes)} of bodies not archived again"
+
+
+def requisites_text(totals: Totals) -> str:
+    """What pages need to be shown, like "320, 5.1 MB, 12 for robots.txt ...": they are no pages."""
+    robots = counted(totals.requisite_robots, "robots.txt file", "robots.txt files")
+    deferred, cut = totals.deferred_by.get(REQUISITES, 0), totals.lost.get(CUT_REQUISITES, 0)
+    parts = [
+        f"{number(totals.requisites)} of {number(totals.requisites_met)} fetched", size(totals.requisite_bytes),
+        f"{robots} read for them" if totals.requisite_robots else "",
+        f"{number(deferred)} deferred" if deferred else "", f"{number(cut)} cut" if cut else "",
+    ]  # fmt: skip
+    return ", ".join(part for part in parts if part)
 
 
 def _rights(counts: Mapping[str, int]) -> str:

@@ -31,6 +31,7 @@ from crawler.views.report import (
     named,
     over_budget,
     pending_text,
+    requisites_text,
 )
 from crawler.web.resolver import CachingResolver
 
@@ -74,6 +75,7 @@ async def summary(
     others = [one for one in losses if one.reason not in (SEED_LED_AWAY, SCRIPTED)]
     lines += [f"Unchanged: {counted(totals.unchanged, 'page')} of jobs"] if totals.unchanged else []
     lines += [f"Duplicates: {duplicates_text(totals)}"] if totals.duplicates else []
+    lines += [f"Requisites: {requisites_text(totals)}"] if totals.requisites_met else []
     lines += [f"Excluded: {counted(excluded, 'URL')} that waited"] if (excluded := _excluded(totals)) else []
     lines += [f"Logins: {logins_text(logins)}"] if (logins := overrides.logins) else []
     lines += ["", *_items(totals, crawl.settings.handlers.app), *losses_lines(others), *failures]

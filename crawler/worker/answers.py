@@ -11,9 +11,11 @@ from crawler.content.sitemap import NO_SITEMAP
 from crawler.frontier.deferred import ALLOW_PRIVATE
 from crawler.frontier.owner import Settlement
 from crawler.handlers.page_run import NOTHING_HANDLED, Handled, HandlerError
+from crawler.media_type import declared_type, is_html
 from crawler.model import (
     NOT_MODIFIED,
     REDIRECTS,
+    REQUISITE,
     SITEMAP,
     Claim,
     Decoded,
@@ -61,7 +63,9 @@ class Answers:
         rights: RightsRules,
         *,
         obeys_robots: bool,
+        requisites_max: int,
     ) -> None:
+        """`requisites_max`: how many are looked for in a page; 0: the crawl fetches none."""
         self._means = means
         self._hosts = hosts
         self._notes = session.notes
@@ -70,6 +74,7 @@ class Answers:
         self._cookie_walls = walls
         self._rights = rights
         self._obeys_robots = obeys_robots
+        self._requisites_max = requisites_max
 
     async def judge(self, turn: Turn, answered: Answered) -> TurnEnd:
         """How the turn ends: with a page to commit, a failed attempt, or another request."""
@@ -127,20 +132,26 @@ class Answers:
     ) -> Committable:
         page_request, claim, earlier = answered.page_request, answered.page_request.claim, answered.page_request.earlier
         page, handled = with_lost_target(found.page, claim.url, response), found.handled
-        original = earlier.original if earlier is not None and content.is_unchanged else None
-        accepted = left_out = None
+        of = earlier.original if earlier is not None else None
+        original = of if content.is_unchanged else None
+        duplicate_of = of if of is not None and of.url else None  # it was archived as a requisite
+        accepted, left_out, robots = None, None, 0
         if found.is_withheld:
             response, page, left_out = withheld(response, page, follows=self._means.handling.follows_links)
-            original = None
+            original = duplicate_of = None
         if sitemaps := [url for url in self._means.gate.sitemaps(claim) if not bears_login(url)]:
             # As if the page's handler had followed them: so a rebuild finds them in its line.
             links, followed = with_sitemaps(page.links, handled.followed, sitemaps)
             page, handled = replace(page, links=links), replace(handled, followed=followed)
             accepted = partial(self._means.gate.announced, claim)
+        if claim.label == REQUISITE:
+            accepted = partial(self._means.requisites.committed, claim, len(response.body))
+            robots = self._means.requisites.take_robots(claim)
         return Committable(
             claim=claim, response=response, page=page, settlement=answered.settled, handled=handled,
             redirect_to=target, finished_at=answered.finished_at, accepted=accepted,
             is_private=page_request.session is not None, original=original, rights=found.rights, withheld=left_out,
+            robots=robots, duplicate_of=duplicate_of,
         )  # fmt: skip
 
     async def _content(self, page_request: PageRequest, response: Response) -> Response | None:
@@ -203,20 +214,42 @@ class Answers:
             return Found(page, NOTHING_HANDLED, *self._rights.of(turn.claim.url, turn.said, response, page))
         claim, mark, guarded = turn.claim, turn.mark, turn.crash_action is not CrashAction.NORMAL
         is_sitemap = claim.label == SITEMAP
+        if claim.label == REQUISITE and not has_links(claim.label, response):
+            page = ParsedPage()
+            return Found(page, NOTHING_HANDLED, *self._rights.of(claim.url, turn.said, response, page))
         page, tree = await self._means.parser.parse_with_tree(
-            response, mark, guarded=guarded, queue=claim.queue, is_sitemap=is_sitemap
-        )
+            response, mark, guarded=guarded, queue=claim.queue, is_sitemap=is_sitemap,
+            requisites_max=0 if is_sitemap else self._requisites_max,
+            requested_as=requested_as(claim.label, claim.url) if claim.label else "",
+        )  # fmt: skip
         reached("page.parsed", claim.url)
         if is_sitemap:
             return Found(page, NOTHING_HANDLED)
         rights, is_withheld = self._rights.of(claim.url, turn.said, response, page)
         if is_withheld:
             return Found(page, NOTHING_HANDLED, rights, is_withheld=True)
+        if claim.label == REQUISITE:
+            return Found(page, NOTHING_HANDLED, rights)
         page, handled = await self._means.handling.handle(
             claim, response, page, tree, mark, rights=rights, guarded=guarded
         )
         reached("page.handled", claim.url)
         return Found(page, handled, rights)
+
+
+def has_links(label: str, response: Response) -> bool:
+    """Is the answer to a URL of this label parsed? A page that was requested as a requisite leads nowhere, until a
+    link leads to its URL as a page.
+    """
+    return label != REQUISITE or not is_html(declared_type(response), response.body)
+
+
+def requested_as(label: str, url: str) -> str:
+    """The kind that a requisite was requested as, where its name tells; a type that says it counts before."""
+    if label != REQUISITE:
+        return ""
+    name = url.partition("?")[0].lower()
+    return "style" if name.endswith(".css") else "manifest" if name.endswith((".webmanifest", "manifest.json")) else ""
 
 
 def _why_no_sitemap(response: Response, page: ParsedPage) -> str:

@@ -22,7 +22,7 @@ from crawler.archive.warc_writer import WarcWriter
 from crawler.errors import EngineError, NoRoomError
 from crawler.frontier.owner import Frontier
 from crawler.media_type import declared_type, is_html
-from crawler.model import SITEMAP, CommitEntry, Followed, ItemsLocation, Response, WarcLocation
+from crawler.model import REQUISITE, SITEMAP, CommitEntry, Followed, ItemsLocation, Response, WarcLocation
 from crawler.redaction import bears_login
 from crawler.runtime.clocks import monotonic_ms
 from crawler.runtime.crash_points import reached
@@ -134,23 +134,26 @@ class ArchiveStage:
         if not self._writes_warc:
             return Placed(None, payload_digest(response.raw_body), items)
         request = outcome.claim.request
-        fingerprint = outcome.claim.fingerprint if request is not None and request.identity else ""
+        is_told = outcome.claim.label == REQUISITE or (request is not None and request.identity)
+        fingerprint = outcome.claim.fingerprint if is_told else ""  # what the URL alone does not tell
         if outcome.withheld is not None:
             links = outcome.withheld.links
             added = self._files.warc.add_withheld(response, rights=outcome.rights, links=links, fingerprint=fingerprint)
             return Placed(*added, items)
+        if outcome.duplicate_of is not None:  # it was archived as a requisite
+            return Placed(*self._files.warc.add_duplicate(response, outcome.duplicate_of, fingerprint), items)
         if self._duplicates is not None and _may_refer(outcome):
-            return Placed(*self._body_once(outcome, self._duplicates), items)
+            return Placed(*self._body_once(outcome, self._duplicates, fingerprint), items)
         return Placed(*self._files.warc.add(response, fingerprint, outcome.original), items)
 
-    def _body_once(self, outcome: Committable, duplicates: Duplicates) -> tuple[WarcLocation, str]:
+    def _body_once(self, outcome: Committable, duplicates: Duplicates, fingerprint: str) -> tuple[WarcLocation, str]:
         """Archive the head of a page whose body the file has, or all of it."""
         claim, response, warc = outcome.claim, outcome.response, self._files.warc
         key = body_key(claim.user, claim.domain, response.raw_body)
         outcome.duplicate_of = duplicates.find(key, warc)
         if outcome.duplicate_of is not None:
-            return warc.add_duplicate(response, outcome.duplicate_of)
-        place, digest = warc.add(response)
+            return warc.add_duplicate(response, outcome.duplicate_of, fingerprint)
+        place, digest = warc.add(response, fingerprint)
         duplicates.stored(key, response, place, digest, warc.last_id)
         return place, digest
 

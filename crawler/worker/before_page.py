@@ -41,6 +41,7 @@ from crawler.worker.counters import LastError
 from crawler.worker.exchanges import Exchanges
 from crawler.worker.handle import HandlerStage
 from crawler.worker.page_requests import OpenRequests
+from crawler.worker.requisite_budget import RequisiteBudget
 from crawler.worker.response_policy import Recall, ResponsePolicy
 from crawler.worker.revisits import Revisits
 from crawler.worker.schedule import QueueSlot
@@ -60,6 +61,7 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
     sessions: Sessions
     logins: Logins
     revisits: Revisits | None  # None: nothing is archived
+    requisites: RequisiteBudget
 
 
 class Hosts(msgspec.Struct, frozen=True, kw_only=True):

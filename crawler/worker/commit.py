@@ -36,6 +36,7 @@ from crawler.frontier.codec import DeadLetter
 from crawler.frontier.messages import AckReply
 from crawler.frontier.owner import Ack, Fence, Frontier
 from crawler.frontier.stats import (
+    CUT_REQUISITES,
     DUPLICATE_BYTES,
     DUPLICATES,
     HANDLED,
@@ -45,6 +46,7 @@ from crawler.frontier.stats import (
     NAMED,
     OF_RIGHTS,
     OF_SITEMAP,
+    REQUISITE_ROBOTS,
     SCRIPTED,
     SEED_LED_AWAY,
     UNCHANGED,
@@ -56,6 +58,7 @@ from crawler.membership.held import HeldPartitions
 from crawler.model import (
     ITEMS_DROPPED,
     NO_MEDIA_TYPE,
+    REQUISITE,
     REVISIT,
     WITHHELD,
     AckOutcome,
@@ -543,11 +546,11 @@ class Committer:
         self._ends.hooks.accepted(outcome)
         if outcome.accepted is not None:
             outcome.accepted()
-        counters.committed += not ack.entry.is_sitemap
+        counters.committed += ack.entry.is_page
         counters.shapes.note(outcome.claim.domain, outcome.claim.url, monotonic_ms())
         if not outcome.claim.run:
-            counters.own_committed += not ack.entry.is_sitemap
-            counters.own_bytes += ack.entry.body_bytes
+            counters.own_committed += ack.entry.is_page
+            counters.own_bytes += 0 if ack.entry.label == REQUISITE else ack.entry.body_bytes
         self._work.activity.response(partition, outcome.claim.queue, ack.entry.status, ack.entry.body_bytes)
         self._archive.committed(partition, replace(ack.entry, sequence=reply.sequence))
         self._wake_queue(outcome.claim, ack.settlement.next_fetch_ms)
@@ -610,6 +613,7 @@ def _counts(outcome: Committable) -> dict[str, int]:
     if outcome.duplicate_of is not None:
         found[DUPLICATES], found[DUPLICATE_BYTES] = 1, len(outcome.response.raw_body)
     found[NAMED] = outcome.named
+    found[REQUISITE_ROBOTS] = outcome.robots
     found |= said_in(outcome.rights)
     found |= {f"{LOST}{reason}": n for reason, n in lost.items()}
     return {name: n for name, n in found.items() if n}
@@ -620,6 +624,7 @@ def lost_parts(page: ParsedPage, response: Response) -> dict[str, int]:
     is_ok = response.status == 200
     lost = {
         LINKS: page.links_dropped,
+        CUT_REQUISITES: page.requisites_cut,
         OF_SITEMAP: int(is_ok and bool(page.flaw)),
         SCRIPTED: int(is_ok and page.is_scripted),
         UNSIGNED: int(response.status in (401, 403) and bool(response.header("accept-signature"))),

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from crawler.archive.earlier_pages import EarlierPage
 from crawler.errors import EngineError
-from crawler.frontier.deferred import RIGHTS
+from crawler.frontier.deferred import REQUISITES, RIGHTS
 from crawler.frontier.owner import Settlement
 from crawler.hosts.login import WAIT_MS as LOGIN_WAIT_MS
 from crawler.hosts.login_plans import LoginPlan
@@ -19,6 +19,7 @@ from crawler.hosts.sessions import NotEntitledError, Session
 from crawler.model import (
     NOT_ALLOWED,
     OURS,
+    REQUISITE,
     SITEMAP,
     SITEMAP_BYTES_MAX,
     UNSENT,
@@ -73,6 +74,16 @@ log = logging.getLogger(__name__)
 
 CLAIMS_PER_WORKER = 8  # that may wait for names: half of all that may be open
 RESTING_S = 1.0  # between looks at what is on the way while nothing is fetched
+# Where the same URL is as a page, or as a requisite, when the other one waits for it. A requisite waits for its page
+# wherever that is, and a page for what is past this: so never both.
+BEFORE_A_PAGE = frozenset(
+    (ClaimPlace.IN_TURN, ClaimPlace.REQUESTED, ClaimPlace.ANSWERED, ClaimPlace.OUTCOME, ClaimPlace.STORING,
+     ClaimPlace.COMMITTING)
+)  # fmt: skip
+BEFORE_A_REQUISITE = BEFORE_A_PAGE | {
+    ClaimPlace.ARRIVED, ClaimPlace.QUEUED, ClaimPlace.AT_ADDRESS, ClaimPlace.REACHING,
+}  # fmt: skip
+TWIN_WAIT_MS = 100
 FULL_MS = 2_000  # until a claim is tried again for which there was no room
 
 
@@ -111,8 +122,11 @@ class FetchStage:
         self._late_ms = int(1000 * (max(name_s, settings.fetch.connect_timeout_s) + LATE_S))
         self._cookie_walls = CookieWalls()
         self._rights = RightsRules(settings)
+        self._has_requisites = settings.requisites.fetch
+        self._bytes_max = {SITEMAP: SITEMAP_BYTES_MAX, REQUISITE: settings.requisites.body_bytes_max}
         self._answers = Answers(
-            means, hosts, session, runs, self._cookie_walls, self._rights, obeys_robots=settings.robots.obey
+            means, hosts, session, runs, self._cookie_walls, self._rights, obeys_robots=settings.robots.obey,
+            requisites_max=settings.requisites.page_max if self._has_requisites else 0,
         )  # fmt: skip
         # Also while a page is parsed. By worker, because two may have one claim: the first requeued it and pauses.
         self._in_turn: dict[int, Claim] = {}
@@ -185,8 +199,9 @@ class FetchStage:
             return ReturnToEngine()
         if claim.run and (ended := await self._run_ends(claim)) is not None:
             return ended
-        if (unwanted := self._unwanted(claim)) is not None:
-            return unwanted
+        end = self._unwanted(claim) or (await self._shown_else(turn) if self._has_requisites else None)
+        if end is not None:
+            return end
         reached = self._origin_refuses(claim) or self._reaching.of(claim)
         if not isinstance(reached, Reached):
             return self._hosts.policy.set_aside(claim, monotonic_ms() + FULL_MS) if self._is_full(reached) else reached
@@ -212,6 +227,44 @@ class FetchStage:
         if reason := self._work.traps.reason_to_defer(claim):
             return Deliver(Deferred(claim=claim, reason=reason))
         return None
+
+    async def _shown_else(self, turn: Turn) -> TurnEnd | None:
+        """How the turn ends of a URL that is on its way here as a page and as a requisite, of a requisite that is
+        archived as a page, or of one of whose queue enough was fetched; None: it goes on.
+        """
+        claim, is_requisite = turn.claim, turn.claim.is_requisite
+        if self._work.open_claims.place_of_twin(claim) in (BEFORE_A_REQUISITE if is_requisite else BEFORE_A_PAGE):
+            turn.claim = replace(claim, has_twin=True)
+            return Requeue(at_tail=True, wait_ms=TWIN_WAIT_MS)
+        if not is_requisite:
+            return None
+        revisits, is_released = self._means.revisits, self._work.traps.is_released(claim.queue, REQUISITES)
+        if claim.has_twin and revisits is not None and await revisits.is_a_page_here(claim):
+            return Deliver(Refused(claim=claim, reason=RefusalReason.ARCHIVED))
+        if not is_released and await self._means.requisites.is_used_up(claim):
+            return Deliver(Deferred(claim=claim, reason=REQUISITES))
+        return None
+
+    async def _session_of(self, claim: Claim) -> Session | None:
+        """The session whose cookies go along; None: none. Any page may show a URL, so requisites have none."""
+        if claim.label == REQUISITE or not self._means.sessions.wants(claim):
+            return None
+        return await self._means.sessions.of(claim)
+
+    async def _of_requisite(self, turn: Turn, session: Session | None) -> Answered | None:
+        """The answer that was archived when the page was requested as a requisite; None: it is to be requested."""
+        claim, revisits = turn.claim, self._means.revisits
+        is_same = not (claim.is_requisite or session or turn.request or claim.request)
+        if (
+            not (claim.has_twin and is_same)
+            or revisits is None
+            or (found := await revisits.of_requisite(claim)) is None
+        ):
+            return None
+        earlier, response = found
+        page_request = PageRequest(turn.slot, claim, response.started_at, earlier=earlier)
+        result = FetchResult(url=claim.url, response=response)
+        return Answered(page_request, result, Settlement(next_fetch_ms=0), wall_s())
 
     def _is_full(self, end: TurnEnd) -> bool:
         """Do too many claims wait for names?"""
@@ -324,23 +377,27 @@ class FetchStage:
         longer = await self._robots.learn_delay(turn, entry)
         if longer is not None:
             return longer
-        if self._means.handling.prepares:
+        if self._means.handling.prepares and claim.label != REQUISITE:
             prepared = await self._prepared(turn)
             if not isinstance(prepared, Request):
                 return prepared
             turn.request = prepared
-        session = await self._means.sessions.of(claim) if self._means.sessions.wants(claim) else None
+        session = await self._session_of(claim)
         plan = self._means.logins.plan_of(session) if session is not None else None
         if session is not None and plan is not None:
             end = await self._before_session_page(turn, session, plan)
             if end is not None:
                 return end
-        known = self._cookie_walls.answer_for(claim, wall_s())
-        if known is not None:  # no request is needed
-            step = Step(url=claim.url, jar=Jar())  # the chain led nowhere, so none is started again
-            page_request = PageRequest(turn.slot, claim, known.page_request.started_at, step=step)
-            return Answered(page_request, known.result, Settlement(next_fetch_ms=0), known.finished_at)
-        return await self._page(turn, session)
+        return await self._known_answer(turn, session) or await self._page(turn, session)
+
+    async def _known_answer(self, turn: Turn, session: Session | None) -> Answered | None:
+        """The answer, where no request is needed for it."""
+        claim, known = turn.claim, self._cookie_walls.answer_for(turn.claim, wall_s())
+        if known is None:
+            return await self._of_requisite(turn, session) if claim.has_twin else None
+        step = Step(url=claim.url, jar=Jar())  # the chain led nowhere, so none is started again
+        page_request = PageRequest(turn.slot, claim, known.page_request.started_at, step=step)
+        return Answered(page_request, known.result, Settlement(next_fetch_ms=0), known.finished_at)
 
     def _forbidden(self, turn: Turn, rules: RobotsRules) -> Requeue | Deliver | None:
         """How the turn ends when robots.txt forbids the request, or says no to the purpose of the crawl."""
@@ -397,6 +454,8 @@ class FetchStage:
         if isinstance(found, RobotsResult):
             assert found.ours is not None
             return self._own.awaited(turn.claim, found.ours, found.wait_ms)
+        if turn.claim.is_requisite:
+            self._means.requisites.robots_read(turn.claim)
         if found.rules is None:
             return self._robots_unreachable(turn.claim, found)  # now: the entry may not outlive the wait
         return Requeue()
@@ -450,7 +509,7 @@ class FetchStage:
             claim, is_quick=turn.is_quick and is_repeatable, address=turn.address if is_repeatable else ""
         )  # fmt: skip
         try:
-            bytes_max = SITEMAP_BYTES_MAX if claim.label == SITEMAP else None
+            bytes_max = self._bytes_max.get(claim.label)
             result = await self._means.fetcher.fetch(
                 url, request=request, cookies=cookies, hides_cookies=session is not None,
                 body_bytes_max=bytes_max, note_sent=note_sent, before_send=before_send, working=turn.mark,

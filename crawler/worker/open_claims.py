@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from crawler.errors import InvariantError
 from crawler.model import Claim
+from crawler.rules.places import twin_of
 
 
 class ClaimPlace(enum.StrEnum):
@@ -32,8 +33,10 @@ class OpenClaims:
     One whose partition was lost has ended, although a worker may still have it: where that goes is not kept.
     """
 
-    def __init__(self, claims_max: int) -> None:
+    def __init__(self, claims_max: int, *, knows_twins: bool = False) -> None:
+        """`knows_twins`: may the twin of a claim (rules/places.py) be among them?"""
         self._claims_max = claims_max
+        self._by_fingerprint: dict[str, Claim] | None = {} if knows_twins else None  # of the crawl itself
         self._places: dict[int, dict[str, ClaimPlace]] = {}  # by partition and token
         self.total = 0
         self.some, self.none = asyncio.Event(), asyncio.Event()  # set while there are some, or none
@@ -52,6 +55,8 @@ class OpenClaims:
             self.own += is_new and not claim.run
             self.own_ever += is_new and not claim.run
             places.setdefault(claim.token, ClaimPlace.ARRIVED)
+            if self._by_fingerprint is not None and not claim.run:
+                self._by_fingerprint[claim.fingerprint] = claim
         if self.total:
             self.some.set()
             self.none.clear()
@@ -66,6 +71,11 @@ class OpenClaims:
         """None: it has ended."""
         return self._places.get(claim.partition, {}).get(claim.token)
 
+    def place_of_twin(self, claim: Claim) -> ClaimPlace | None:
+        """Where the same URL is as a requisite, for a page; as a page, for a requisite. None: not among these."""
+        twin = self._by_fingerprint.get(twin_of(claim.fingerprint)) if self._by_fingerprint else None
+        return self.place_of(twin) if twin is not None else None
+
     def by_place(self) -> Counter[ClaimPlace]:
         """How many are where."""
         return Counter(place for places in self._places.values() for place in places.values())
@@ -75,6 +85,10 @@ class OpenClaims:
         places = self._places.get(claim.partition, {})
         if places.pop(claim.token, None) is None:
             raise InvariantError(f"a claim has ended twice: {claim.url}")
+        if self._by_fingerprint:
+            known = self._by_fingerprint.get(claim.fingerprint)
+            if known is not None and known.token == claim.token:
+                del self._by_fingerprint[claim.fingerprint]
         self.total -= 1
         self.own -= not claim.run
         if not places:

@@ -40,6 +40,7 @@ class Committable(msgspec.Struct, kw_only=True):
     finished_at: float = 0.0
     digest: str = ""  # of the payload, once it is archived
     named: int = 0  # URLs of pages that it has as a sitemap of a run
+    robots: int = 0  # robots.txt files that were read for it as a requisite
     leads_away: bool = False  # a seed that redirects to another site, of which only the page is fetched
     scope_version: int = 0  # that its links were judged by
     refused: Counter[str] = msgspec.field(default_factory=Counter)

@@ -3,25 +3,30 @@
 A server that says "no" (304) sends no body. The page is committed for this run all the same: its links are those of the
 archived body, and its handler gets it. An answer that can't be used so is no answer: the page is requested again, as if
 nobody had it.
+
+Likewise what the crawl itself has archived of a URL as a requisite, for its page, and as a page, for the requisite:
+nobody is asked, for the request was the same. What is archived elsewhere, or not whole, is requested.
 """
 
 import asyncio
 import contextlib
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from msgspec.structs import replace
 
-from crawler.archive.earlier_pages import EarlierPage, EarlierPages
+from crawler.archive.earlier_pages import EarlierPage, EarlierPages, Twin
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.warc import payload_digest, safe_uri
 from crawler.archive.warc_reader import StoredResponse, read_record
 from crawler.content.coding import RATIO_MAX, inflate
 from crawler.content.said import NAMES
 from crawler.errors import ArchiveError
-from crawler.model import SITEMAP, Claim, Decoded, Response
+from crawler.model import SITEMAP, Claim, CommitEntry, Decoded, Response
 from crawler.routing.runs_known import RunBook
 from crawler.rules.conditional import head_digest
+from crawler.rules.places import twin_of
 from crawler.settings import FetchSettings
 from crawler.web.fetcher import Fetcher
 
@@ -33,9 +38,19 @@ Headers = tuple[tuple[bytes, bytes], ...]
 class Revisits:
     """What one instance knows of archived pages, in the folder of its machine."""
 
-    def __init__(self, folder: CrawlFolder, runs: RunBook, fetcher: Fetcher, settings: FetchSettings) -> None:
+    def __init__(
+        self,
+        folder: CrawlFolder,
+        runs: RunBook,
+        fetcher: Fetcher,
+        settings: FetchSettings,
+        *,
+        logged: Callable[[int, str], Awaitable[CommitEntry | None]] | None = None,
+    ) -> None:
+        """`logged`: the commit of a partition that may not be in an index yet; None in crawls without requisites."""
         self._folder = folder
-        self._pages = EarlierPages(folder)
+        self._pages = EarlierPages(folder, has_requisites=logged is not None)
+        self._logged = logged
         self._runs = runs
         self._fetcher = fetcher
         self._settings = settings
@@ -64,8 +79,40 @@ class Revisits:
             self._plain.popitem(last=False)
         return None
 
+    async def is_a_page_here(self, claim: Claim) -> bool:
+        """Has this folder the URL of a requisite as a page? Raises EngineError."""
+        return await self._twin(claim) is not None
+
+    async def of_requisite(self, claim: Claim) -> tuple[EarlierPage, Response] | None:
+        """What was archived of a page's URL as a requisite: its answer, which needs no other request. Raises
+        EngineError.
+        """
+        if claim.attempts or (twin := await self._twin(claim)) is None:
+            return None
+        page, entry = twin
+        try:
+            found = await self._fetcher.taken(page.original.place.length, partial(self._whole, claim.url, page))
+        except ArchiveError:
+            return None
+        return page, replace(found, started_at=entry.fetched_at)
+
+    async def _twin(self, claim: Claim) -> Twin | None:
+        if self._logged is None:
+            return None
+        logged = await self._logged(claim.partition, twin_of(claim.fingerprint))
+        find = partial(self._pages.twin_of, claim.url, is_requisite=claim.is_requisite, logged=logged)
+        return await asyncio.to_thread(find)
+
     def _read(self, url: str, earlier: EarlierPage, answer: Response) -> Response:
         """The page as it is archived, as if it had come with this answer. Raises ArchiveError."""
+        found = self._whole(url, earlier)
+        return replace(
+            found, is_unchanged=True, headers=renewed(found.headers, answer.headers), remote_ip=answer.remote_ip,
+            started_at=answer.started_at, fetch_ms=answer.fetch_ms,
+        )  # fmt: skip
+
+    def _whole(self, url: str, earlier: EarlierPage) -> Response:
+        """The page as it is archived. Raises ArchiveError where it is not there, or not whole."""
         place = earlier.original.place
         stored = read_record(self._folder, place)
         if stored.uri != safe_uri(url) or payload_digest(stored.payload) != earlier.original.digest:
@@ -73,10 +120,7 @@ class Revisits:
         found = response_of(url, stored, self._settings)
         if found.truncated or found.decoded is not Decoded.CLEAN or len(found.body) >= self._settings.body_bytes_max:
             raise ArchiveError(f"the page in {place.file} at {place.offset} is not whole by the settings of now")
-        return replace(
-            found, is_unchanged=True, headers=renewed(found.headers, answer.headers), remote_ip=answer.remote_ip,
-            started_at=answer.started_at, fetch_ms=answer.fetch_ms,
-        )  # fmt: skip
+        return found
 
 
 def renewed(stored: Headers, of_304: Headers) -> Headers:

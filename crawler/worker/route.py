@@ -12,7 +12,7 @@ from crawler.errors import EngineDown, EngineFull
 from crawler.frontier.messages import AddReply
 from crawler.frontier.owner import Frontier
 from crawler.frontier.record import Crawls
-from crawler.model import SITEMAP, AddOutcome, Candidate, Claim
+from crawler.model import REQUISITE, SITEMAP, AddOutcome, Candidate, Claim
 from crawler.routing.router import Router, with_sitemaps
 from crawler.routing.runs_known import RunBook
 from crawler.rules.introductions import Introductions, cost
@@ -217,8 +217,9 @@ class RouteStage:
                 if outcome.claim.is_given_sitemap:
                     await self._open_for_seeds(outcome, candidates)
                 queue = outcome.claim.queue
-                own = [candidate for candidate in candidates if candidate.queue == queue]
-                others = [candidate for candidate in candidates if candidate.queue != queue]
+                run = outcome.claim.run  # requisites of its pages are of the crawl itself
+                own = [one for one in candidates if one.queue == queue and one.run == run]
+                others = [one for one in candidates if one.queue != queue or one.run != run]
                 outcome.own, outcome.left = own[:ACK_ITEMS_MAX], own[ACK_ITEMS_MAX:] + others
             if number % PAGES_BEFORE_YIELD == 0:
                 await asyncio.sleep(0)
@@ -287,6 +288,8 @@ class RouteStage:
 
     def _candidates(self, outcome: Committable) -> list[Candidate]:
         claim, page = outcome.claim, outcome.page
+        if claim.label == REQUISITE:
+            return self._of_requisite(outcome)
         router = self._runs.router_of(claim.run) if claim.run else self.router
         if router is None:
             return []  # its run has ended
@@ -304,6 +307,25 @@ class RouteStage:
             target = router.redirect(claim, outcome.redirect_to, outcome.response.status, outcome.refused, learned)
             if target is not None:
                 found.append(target)
+        if page.requisites:
+            found += self._requisites(outcome)
+        url_lines.links_judged(outcome, found)
+        return found
+
+    def _requisites(self, outcome: Committable) -> list[Candidate]:
+        urls = [one.url for one in outcome.page.requisites]
+        return self.router.requisites(outcome.claim, urls, outcome.refused)
+
+    def _of_requisite(self, outcome: Committable) -> list[Candidate]:
+        """Where it leads: a style sheet to what it needs itself, and a redirect to its target. An answer in HTML leads
+        nowhere, unless a link leads to its URL as a page.
+        """
+        outcome.scope_version = self.router.version
+        found = self._requisites(outcome)
+        if outcome.redirect_to:
+            status = outcome.response.status
+            target = self.router.redirect(outcome.claim, outcome.redirect_to, status, outcome.refused)
+            found += [target] if target is not None else []
         url_lines.links_judged(outcome, found)
         return found
 

@@ -238,7 +238,9 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, session: str, settings: Settings, partitions: int) -> Self:
         """That of a session which holds no partition yet."""
-        open_claims = OpenClaims(max(CLAIMS_MIN, 16 * settings.fetch.concurrency))
+        open_claims = OpenClaims(
+            max(CLAIMS_MIN, 16 * settings.fetch.concurrency), knows_twins=settings.requisites.fetch
+        )
         counters, requests = Counters(open_claims), OpenRequests()
         scheduler = Scheduler(
             open_claims,

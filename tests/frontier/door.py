@@ -21,8 +21,8 @@ FINGERPRINTS = Fingerprints(HASH_KEY)
 CALL_S = 60.0  # no busy machine takes that long
 
 
-def fingerprint(url: str, run: str = "", request: Request | None = None) -> str:
-    return FINGERPRINTS.of_run(run).of(url, request)
+def fingerprint(url: str, run: str = "", request: Request | None = None, label: str = "") -> str:
+    return FINGERPRINTS.of_run(run).of(url, request, label)
 
 
 def url_of(path: object, host: str = "a.test") -> str:
@@ -32,9 +32,10 @@ def url_of(path: object, host: str = "a.test") -> str:
 def found(path: object, *, host: str = "a.test", depth: int = 1, score: float | None = None, **more: Any) -> Candidate:
     """A URL on its way into partition 0."""
     url, run = more.get("url", url_of(path, host)), more.get("run", "")
+    fp = fingerprint(url, run, more.get("request"), more.get("label", ""))
     values: dict[str, Any] = {
-        "url": url, "fingerprint": fingerprint(url, run, more.get("request")), "partition": 0, "domain": host,
-        "queue": host, "depth": depth, "score": -float(depth) if score is None else score,
+        "url": url, "fingerprint": fp, "partition": 0, "domain": host, "queue": host, "depth": depth,
+        "score": -float(depth) if score is None else score,
     }  # fmt: skip
     return Candidate(**{**values, **more})
 

@@ -18,7 +18,8 @@ from crawler.frontier.messages import AddBudget, ClaimReply
 from crawler.frontier.owner import ClaimRequest, Fence, Frontier, Settlement
 from crawler.frontier.runs import Runs
 from crawler.frontier.spilling import Block, Place, Urls
-from crawler.model import Candidate, Claim, Request
+from crawler.model import REQUISITE, Candidate, Claim, Request
+from crawler.rules.places import twin_of
 from crawler.rules.urls import origin_of
 from tests.frontier.declared import faults_of, typed
 from tests.frontier.door import HASH_KEY, fingerprint
@@ -51,6 +52,7 @@ PARTITIONS = (0, 1)
 # Three queues of two domains in each partition, as with frontier.queue_by = "host".
 HOSTS = (("a.test", "a.test"), ("x.b.test", "b.test"), ("y.b.test", "b.test"))
 PATHS = 9
+TWIN, TWIN_OF = 5, 3  # paths: the first one stands for the URL of the second one as a requisite
 TRAP = "trap:path"  # what URLs are deferred for
 DEFERRED = {2: CRAWL_URLS}  # by their depth: whoever finds these knows of no room for further URLs of the crawl
 INTAKE = AddBudget(hosts=HOSTS_MAX)
@@ -72,6 +74,8 @@ sessions = st.sampled_from(SESSIONS)
 
 def candidate(partition: int, host: int, path: int, depth: int, run: str = "") -> Candidate:
     queue, domain = HOSTS[host]
+    if path == TWIN and not run:
+        return requisite_of(candidate(partition, host, TWIN_OF, depth))
     host = f"{path}.{queue}" if path > PATHS - 4 and queue == domain else queue
     url = f"http://{host}/{partition}/{path}"
     score = -depth - path / 1e3 - (RUNS.index(run) + 1 if run else 0) / 1e2  # no two alike in a queue
@@ -81,6 +85,13 @@ def candidate(partition: int, host: int, path: int, depth: int, run: str = "") -
         partition=partition, domain=domain, queue=queue, depth=depth, score=score,
         deferred=DEFERRED.get(depth, too_deep), label="detail" if path % 3 == 1 else "",
     )  # fmt: skip
+
+
+def requisite_of(page: Candidate) -> Candidate:
+    """The same URL as a requisite, which has a state of its own."""
+    return replace(
+        page, label=REQUISITE, fingerprint=twin_of(page.fingerprint), score=-5 - page.depth / 1e3, deferred=""
+    )
 
 
 @st.composite

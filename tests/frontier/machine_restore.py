@@ -9,7 +9,7 @@ from crawler.frontier.pending import Found
 from crawler.frontier.restore import DoneUrl, Restoring
 from crawler.frontier.spilling import ID_LENGTH, Spilling, Stub
 from crawler.frontier.states import PENDING, State
-from crawler.model import Candidate
+from crawler.model import COUNTED_AS, Candidate
 from tests.frontier.door import HASH_KEY
 from tests.frontier.machine import Disk, FrontierSteps, candidates, partitions, some
 from tests.frontier.model_urls import DEFAULT_DELAY_MS
@@ -19,7 +19,8 @@ statuses = st.sampled_from((200, 301))
 
 def done_url(c: Candidate, status: int) -> DoneUrl:
     return DoneUrl(
-        fingerprint=c.fingerprint, partition=c.partition, domain=c.domain, queue=c.queue, status=status,
+        fingerprint=c.fingerprint, partition=c.partition, domain=c.domain, queue=c.queue,
+        status=COUNTED_AS.get(c.label, status),
         body_bytes=100, fetch_ms=7, run=c.run,
     )  # fmt: skip
 

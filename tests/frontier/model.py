@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from crawler.frontier.deferred import CRAWL_URLS
 from crawler.frontier.states import PENDING, State
-from crawler.model import Candidate
+from crawler.model import REQUISITE, Candidate
 from tests.frontier.model_aside import AsideModel, Silence
 from tests.frontier.model_kept import KeptUrls
 from tests.frontier.model_urls import (
@@ -179,13 +179,18 @@ class PartitionModel(KeptUrls, AsideModel):
         if url is None:
             self.urls[c.fingerprint] = Url(candidate=c, depth=c.depth, user=c.user)
             self.totals["added"] += 1
-            self.counts.setdefault(c.queue, Counter())["urls"] += 1
+            self._meet(c)
             self.place(self.urls[c.fingerprint])
             return 1
         if url.state not in UNENDED or url.depth <= c.depth:
             return 0
         self.lift(url, c)
         return 2
+
+    def _meet(self, c: Candidate) -> None:
+        counts, is_requisite = self.counts.setdefault(c.queue, Counter()), c.label == REQUISITE and not c.deferred
+        counts.update(urls=1, requisites=int(is_requisite))
+        self.totals["requisites"] += is_requisite
 
     # Claiming
 
@@ -292,7 +297,7 @@ class PartitionModel(KeptUrls, AsideModel):
             if c.fingerprint not in self.urls and c.run not in self.closed:
                 self.urls[c.fingerprint] = Url(candidate=c, depth=c.depth)
                 self.totals["added"] += 1
-                self.counts.setdefault(c.queue, Counter())["urls"] += 1
+                self._meet(c)
                 self._count_page(c.fingerprint, status, body_bytes, fetch_ms)
                 unknown += 1
         return unknown
@@ -308,6 +313,9 @@ class PartitionModel(KeptUrls, AsideModel):
     def _count_page(self, fingerprint: str, status: int, body_bytes: int, fetch_ms: int) -> Url:
         url = self._end(fingerprint, State.COMMITTED)
         url.status = status
+        if url.candidate.label == REQUISITE:
+            self._count(url, s9=1, requisite_bytes=body_bytes)
+            return url
         self._count(url, **{f"s{status // 100}": 1, "bytes": body_bytes})
         self.counts[url.candidate.queue]["fetch_ms"] += fetch_ms
         return url

@@ -5,8 +5,8 @@ from collections.abc import Collection
 
 from msgspec.structs import replace
 
-from crawler.frontier.deferred import RIGHTS
-from crawler.model import Candidate
+from crawler.frontier.deferred import REQUISITES, RIGHTS
+from crawler.model import REQUISITE, Candidate
 from crawler.rules.urls import host_of
 from tests.frontier.model_stops import StopsModel
 from tests.frontier.model_urls import HOSTS_MAX, Queue, State, Url
@@ -85,7 +85,7 @@ class KeptUrls(StopsModel):
                 self._enter(url)
         elif url.candidate.deferred:
             self._park(url, f"depth:{url.depth}" if url.candidate.deferred == "depth" else url.candidate.deferred)
-        elif not self._takes_host(url, HOSTS_MAX):
+        elif url.candidate.label != REQUISITE and not self._takes_host(url, HOSTS_MAX):
             self._park(url, "hosts")
         else:
             self._enter(url)
@@ -150,7 +150,7 @@ class KeptUrls(StopsModel):
         for fingerprint in fingerprints:
             self.urls[fingerprint].user = ""
             self._wait(self.urls[fingerprint])
-        if reason == RIGHTS or (fingerprints and reason.startswith("trap:")):
+        if reason in (RIGHTS, REQUISITES) or (fingerprints and reason.startswith("trap:")):
             self.counts[name][f"free:{reason}"] = 1
         self.totals.update(added=len(fingerprints), released=len(fingerprints))
         return len(fingerprints)

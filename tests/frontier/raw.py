@@ -175,9 +175,9 @@ class RawPartition:
 
     def fingerprint(self, queue: str, member: str) -> str:
         stamp, _, carried = member[5:].partition("/")[0].partition(" ")[0].partition('"')  # without the time
-        run = stamp.partition("~")[0].partition("!")[2]
+        origin, _, label = stamp.partition("~")
         request = msgspec.json.decode(carried, type=Request) if carried else None
-        return fingerprint(self.url(queue, member), run, request)
+        return fingerprint(self.url(queue, member), origin.partition("!")[2], request, label)
 
     def url(self, queue: str, member: str) -> str:
         """By the rules of the layout, written down once more."""

@@ -17,7 +17,7 @@ from crawler.frontier.codec import DeadLetter
 from crawler.frontier.leases import SlotRequest
 from crawler.frontier.owner import Ack, ClaimRequest, Fence, Settlement
 from crawler.frontier.scripts import library
-from crawler.model import AckOutcome, CommitEntry
+from crawler.model import REQUISITE, AckOutcome, CommitEntry
 from tests.frontier.door import CALL_S
 from tests.frontier.machine import HOSTS, candidates, delays, deliveries, moments, partitions, sessions, some, waits
 from tests.frontier.machine_aside import AsideSteps
@@ -77,7 +77,9 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps, RunSteps, AsideSte
     )  # fmt: skip
     def add_scheduled(self, data: st.DataObject, partition: int, session: str, after: int) -> None:
         drawn = data.draw(candidates(partition, 6, run=""))
-        found = [replace(c, visible_at=(self._wall + after) / 1000) for c in drawn]
+        found = [replace(c, visible_at=(self._wall + after) / 1000) for c in drawn if c.label != REQUISITE]
+        if not found:
+            return
         reply = self._do(self._frontiers[session].add({partition: found}))[partition]
         assert "".join(str(int(o)) for o in reply.outcomes) == self._models[partition].add(found)
         assert reply.woken == 0
@@ -149,7 +151,7 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps, RunSteps, AsideSte
         children = [replace(c, user=claim.user) for c in children]
         entry = CommitEntry(
             url=claim.url, fingerprint=claim.fingerprint, mime="unk", visit=1, status_text=str(status), fetched_at=1.0,
-            body_bytes=100, fetch_ms=7,
+            body_bytes=100, fetch_ms=7, label=claim.label,
         )  # fmt: skip
         settlement = Settlement(next_fetch_ms=self._now + after, delay_ms=delay)
         ack = Ack(claim=claim, fence=fence, entry=entry, items=children, settlement=settlement, refused=refused)

@@ -3,7 +3,8 @@
 -- origin ('' for most), the member lacks its letter; with a reason ('' for most; see defer_one) the URL is deferred at once,
 -- or with 'at:MS' scheduled for that wall time (see _scheduled.lua); seed (0 for none) is the number of the seed it descends
 -- from, or the id of its run. All URLs of a call belong to one run.
--- Add budgets, 0 for no limit: {URLs of a queue, hosts of a domain (see _admission.lua)}. URLs beyond them are deferred.
+-- Add budgets, 0 for no limit: {URLs of a queue, hosts of a domain (see _admission.lua), requisites of a queue}. URLs beyond
+-- them are deferred. A URL with the reason 'requisite' is one, which the first two are not for.
 -- With a limit on depth, z<run>:<bucket> stores fingerprint -> depth of all URLs that are pending or deferred: a shorter
 -- path may be found later. A URL that is no longer too deep goes into its queue.
 -- Other new URLs are collected over all commits of an ack and enter their queues at the end: one call with many members
@@ -41,17 +42,23 @@ do
   end
 end
 
-local function take_in(r, entries, default_delay_ms, budget)
+-- most: of them that the queue may ever get, for which it has met so many; 0: no limit. Those beyond are deferred.
+local function take_in(r, entries, default_delay_ms, most, met, beyond_reason)
   local n = #entries / 2
-  local has_budget = budget[AddBudgetArgs.urls] > 0 and not ctx.has_runs -- those of a run have none
-  local room = has_budget and math.max(0, budget[AddBudgetArgs.urls] - Users.own_urls(r)) or n
+  local room = most > 0 and not ctx.has_runs and math.max(0, most - met) or n -- those of a run have no budget
   meet(r, ctx.domain_of[r.queue], n)
   if room < n then
     local beyond = {}
     for i = 2 * room + 1, 2 * n do beyond[#beyond + 1], entries[i] = entries[i], nil end
-    defer(r.queue, 'urls', beyond)
+    defer(r.queue, beyond_reason, beyond)
   end
   if room > 0 then put_pending(r, ctx.user, entries, default_delay_ms) end
+end
+
+function Requisites.take_in(r, entries, default_delay_ms, budget)
+  local met = r[MORE].requisites or 0
+  Requisites.meet(r, #entries / 2)
+  take_in(r, entries, default_delay_ms, budget[AddBudgetArgs.requisites], met, Requisites.BEYOND)
 end
 
 local add_items
@@ -101,6 +108,11 @@ do
       end
     end
     if origin ~= '' then member = listed_member(queue, origin, member) end
+    if reason == Requisites.MARK then
+      ctx.domain_of[queue], ctx.requisites[queue] = domain, ctx.requisites[queue] or {}
+      push(ctx.requisites[queue], score, member)
+      return true
+    end
     if at_ms and reason == '' and is_full(record_of(queue), budget) then reason = 'urls' end
     if at_ms and reason == '' then
       meet(record_of(queue), domain, 1)
@@ -165,7 +177,13 @@ end
 -- Put all collected URLs into their queues.
 local function enter_all(default_delay_ms, budget)
   read_queues(ctx.arrivals)
-  for queue, entries in pairs(ctx.arrived) do take_in(record_of(queue), entries, default_delay_ms, budget) end
+  for queue, entries in pairs(ctx.arrived) do
+    local r = record_of(queue)
+    take_in(r, entries, default_delay_ms, budget[AddBudgetArgs.urls], Users.own_urls(r), 'urls')
+  end
+  for queue, entries in pairs(ctx.requisites) do
+    Requisites.take_in(record_of(queue), entries, default_delay_ms, budget)
+  end
   for _, r in pairs(ctx.records) do
     if r.has_refused then settle_idle(r) end
   end

@@ -62,7 +62,8 @@ do
   -- How many of the URLs deferred for a reason may be released, so that at most taken_in_max URLs of the queue are admitted.
   function room_beside(r, reason, taken_in_max)
     local deferred = tonumber(call('HGET', ctx.prefix .. 'deferred', row_name(r.queue, reason)) or nil) or 0
-    return math.min(deferred, taken_in_max - (Users.own_urls(r) - deferred))
+    local met = reason == Requisites.BEYOND and (r[MORE].requisites or 0) or Users.own_urls(r)
+    return math.min(deferred, taken_in_max - (met - deferred))
   end
 
   -- Take a URL that is deferred as too deep out of its row. Returns its member, nil when it is not there.

@@ -23,6 +23,7 @@ local function new_call(KEYS)
     has_runs = true, -- can URLs of runs be among those that enter queues?
     arrived = {}, -- queue -> {score, member, ...} of new URLs
     arrivals = {}, -- the names of those queues, in order
+    requisites = {}, -- queue -> the same of new requisites
     domain_of = {}, -- queue -> domain
     user = '', -- whose URLs this call adds
     user_urls = {}, -- user -> by how many its URLs in queues change

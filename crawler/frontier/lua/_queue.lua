@@ -169,8 +169,8 @@ end
 -- How many URLs of a queue a stop defers.
 function Stops.deferred_by(r, reason) return Stops.BUDGETS[reason] and Users.own_n(r) or r[N] end
 
--- How many URLs of the crawl itself were ever added to a queue: its budget is not for runs.
-function Users.own_urls(r) return r[URLS] - (r[MORE].run_urls or 0) end
+-- How many URLs of the crawl itself were ever added to a queue: its budget is not for runs, nor for requisites.
+function Users.own_urls(r) return r[URLS] - (r[MORE].run_urls or 0) - (r[MORE].requisites or 0) end
 
 -- The set of due queues with a boost (nil and 0: none) in which a user has URLs.
 local function ready_at(boost, user)
@@ -235,6 +235,23 @@ do
     local value = (r[MORE][name] or 0) + n
     set_more(r, name, value ~= 0 and value or nil)
   end
+end
+
+-- URLs that are no pages, and are bounded for themselves. Commits of theirs are of the class s9; CLASS: its number.
+local Requisites = {MARK = 'requisite', BEYOND = 'requisites', CLASS = 9}
+
+-- Count n requisites of a queue that are new to the crawl.
+function Requisites.meet(r, n)
+  count_in(r, 'requisites', n)
+  count(ctx.total, 'requisites', n)
+end
+
+-- Count the bytes of a page or a requisite; fewer than 0 to take them back. Those of requisites are no part of what
+-- budgets of bytes limit.
+function Requisites.count_bytes(r, class, bytes)
+  local name = class == Requisites.CLASS and 'requisite_bytes' or 'bytes'
+  count(ctx.total, name, bytes)
+  count_in(r, name, bytes)
 end
 
 -- Count a page of a run; n: -1 to take it back. run_pages counts those of all runs, also of closed ones; run_fetched (without

@@ -20,9 +20,13 @@ local function book(one)
   local r, class, bytes = record_of(one[AckItem.queue]), one[AckItem.status_class], one[AckItem.bytes]
   local more = r[MORE]
   count(ctx.total, class, 1)
-  count(ctx.total, 'bytes', bytes)
   count_in(r, class, 1)
-  r[BYTES], r[FETCH_MS], r.has_pages = r[BYTES] + bytes, r[FETCH_MS] + one[AckItem.fetch_ms], true
+  if class == 's9' then
+    Requisites.count_bytes(r, Requisites.CLASS, bytes)
+  else
+    count(ctx.total, 'bytes', bytes)
+    r[BYTES], r[FETCH_MS], r.has_pages = r[BYTES] + bytes, r[FETCH_MS] + one[AckItem.fetch_ms], true
+  end
   for i = AckItem.size + 1, items_of(one) - 1, 2 do
     local reason, n = one[i], one[i + 1]
     ctx.total[reason] = (ctx.total[reason] or 0) + n

@@ -20,7 +20,8 @@ local function release(r, reason, n, taken_in_max)
     if n <= 0 then return -1 end
   end
   local released = release_best(r, reason, n, default_delay)
-  if reason == 'rights' or (released > 0 and string.sub(reason, 1, 5) == 'trap:') then
+  local is_beyond = reason == Requisites.BEYOND and taken_in_max < 0 -- released by people, not by a raised budget
+  if reason == 'rights' or is_beyond or (released > 0 and string.sub(reason, 1, 5) == 'trap:') then
     set_more(r, 'free:' .. reason, 1) -- else the owner would defer them again, or refuse those of a run
   end
   return released

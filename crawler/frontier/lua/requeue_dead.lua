@@ -22,12 +22,13 @@ end
 if n == 0 then return {0, 0} end
 count(ctx.total, 'seen' .. run, -n)
 count(ctx.total, 'added', -n) -- they are added again below
-local default_delay, no_budget = tonumber(ARGV[AddArgs.default_delay_ms]), {0, 0}
+local default_delay, no_budget = tonumber(ARGV[AddArgs.default_delay_ms]), {0, 0, 0}
 add_items(items, 1, run, default_delay, ARGV[AddArgs.is_limited] == '1', no_budget)
 enter_all(default_delay, no_budget) -- the operator's command overrides budgets
 for at = 0, #items - 1, UrlItem.size do
   local r, seed = record_of(items[at + UrlItem.queue]), items[at + UrlItem.seed]
   add_to(r, URLS, -1) -- it was counted when it was first added
+  if items[at + UrlItem.reason] == Requisites.MARK then Requisites.meet(r, -1) end
   count_seed(seed, ADDED, -1)
 end
 return {n, close_call(ARGV[AddArgs.hints], ARGV[AddArgs.session])}

@@ -11,7 +11,7 @@ local ended
 -- n: 1, or -1 to take the page back.
 local function book_page(r, item, n)
   local class, bytes, items = item[RestateItem.status_class], item[RestateItem.bytes], item[RestateItem.items]
-  local sums = {['s' .. class] = n, bytes = n * bytes, items = items > 0 and n * items or nil}
+  local sums = {['s' .. class] = n, items = items > 0 and n * items or nil}
   for total, missing in pairs(item[RestateItem.lost]) do
     sums[total] = n * missing
     if n > 0 then Losses.keep(total, item[RestateItem.url]) end
@@ -21,7 +21,8 @@ local function book_page(r, item, n)
     count(ctx.total, name, sum)
     count_in(r, name, sum)
   end
-  add_to(r, FETCH_MS, n * item[RestateItem.fetch_ms])
+  Requisites.count_bytes(r, class, n * bytes)
+  if class ~= Requisites.CLASS then add_to(r, FETCH_MS, n * item[RestateItem.fetch_ms]) end
   count_page(r, item[RestateItem.seed], class, bytes, items, n)
   r.has_pages = r.has_pages or n > 0
 end
@@ -31,6 +32,7 @@ local function meet_one(r, item, of, n)
   local seed = item[RestateItem.seed]
   ctx.has_runs = is_run(of)
   meet(r, item[RestateItem.domain], n)
+  if item[RestateItem.status_class] == Requisites.CLASS then Requisites.meet(r, n) end
   count(ctx.total, 'added', n)
   count(ctx.total, 'seen' .. of, n)
   count_seed(seed, ADDED, n)

@@ -1,0 +1,13 @@
+"""A web whose pages show pictures, for tests of requisites."""
+
+from tests.support.web import Resource
+
+PICTURE = Resource(body="GIF89a" + "p" * 2000, content_type="image/gif")
+
+
+def page(text: str) -> Resource:
+    return Resource(body=f"<title>page</title><link rel=icon href='data:,'>{text}", content_type="text/html")
+
+
+def sheet(text: str) -> Resource:
+    return Resource(body=text, content_type="text/css")

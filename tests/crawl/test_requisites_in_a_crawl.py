@@ -1,0 +1,97 @@
+"""What pages need to be shown is fetched with them, each once, of any host, and is no page."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from crawler.archive.folder import open_existing
+from crawler.crawl.opening import open_crawl
+from crawler.outputs.records import Pages
+from tests.crawl.harness import crawl, lab_names
+from tests.crawl.rebuild_lab import Lab, audit, rebuild
+from tests.crawl.requisites_lab import PICTURE, page, sheet
+from tests.support.engine import Engine
+from tests.support.serving import serve_linked
+from tests.support.web import Resource
+
+HOST, OTHER = "shown.test", "pictures.test"
+WEB = {
+    (HOST, "/robots.txt"): Resource(body="User-agent: *\nDisallow: /private\n", content_type="text/plain"),
+    (HOST, "/"): page(
+        "<a href=/a>a</a><link rel=stylesheet href=/1.css><img src=/p.gif><img src='http://pictures.test:PORT/o.gif'>"
+        "<img src=/private/p.gif><img src=/moved.gif><img src=/gone.gif><object data=/framed></object>"
+    ),
+    (HOST, "/a"): page("<img src=/p.gif><link rel=stylesheet href=/1.css><script src=/s.js></script>"),
+    (HOST, "/framed"): page("<a href=/never>x</a><img src=/never.gif>"),
+    (HOST, "/never"): page("never"),
+    (HOST, "/p.gif"): PICTURE,
+    (HOST, "/s.js"): Resource(body="var a", content_type="text/javascript"),
+    (HOST, "/moved.gif"): Resource(status=302, headers={"Location": "/p.gif"}),
+    (HOST, "/1.css"): sheet("@import '/2.css'; body { background: url(/b.gif) }"),
+    (HOST, "/2.css"): sheet("@import '/3.css'; @import '/1.css';"),
+    (HOST, "/3.css"): sheet("@import '/4.css'; body { background: url(/3.gif) }"),
+    (HOST, "/4.css"): sheet("body { background: url(/too-deep.gif) }"),
+    **{(HOST, f"/{name}.gif"): PICTURE for name in ("b", "3", "too-deep")},
+    (OTHER, "/o.gif"): PICTURE,
+}
+PAGES = {"/", "/a"}
+REQUISITES = {
+    "/1.css", "/2.css", "/3.css", "/4.css", "/p.gif", "/b.gif", "/3.gif", "/s.js", "/moved.gif", "/gone.gif", "/framed",
+}  # fmt: skip
+
+
+def web(port: int) -> dict[tuple[str, str], Resource]:
+    return {place: replace(one, body=one.body.replace("PORT", str(port))) for place, one in WEB.items()}
+
+
+@pytest.fixture
+async def lab(tmp_path: Path, engine: Engine) -> AsyncIterator[Lab]:
+    with serve_linked(web) as site:
+        async with lab_names() as dns:
+            yield Lab(site, dns, engine, tmp_path)
+
+
+async def test_requisites_are_fetched_each_once_and_are_no_pages(lab: Lab) -> None:
+    settings, seed = lab.settings(scope__mode="host", requisites__fetch=True), lab.site.url(HOST)
+    done = await crawl(settings, [seed])
+    base = seed.removesuffix("/")
+    found = {entry.url.removeprefix(base): entry for entry in done.entries}
+    other = lab.site.url(OTHER, "/o.gif")
+    assert set(found) == PAGES | REQUISITES | {other}
+    assert {path for path, entry in found.items() if entry.is_requisite} == REQUISITES | {other}
+    exported = [
+        record["url"]
+        for entry in done.entries
+        for record in Pages(open_existing(settings.archive.dir)).records_of(entry)
+    ]
+    assert {str(url).removeprefix(base) for url in exported} == PAGES
+    async with open_crawl(settings, create=False) as opened:
+        totals = await opened.stats.totals()
+    assert (totals.fetched, totals.requisites, totals.pending) == (len(PAGES), len(REQUISITES) + 1, 0)
+    assert totals.refused == {"robots": 1, "depth": 1}
+    size = {path: entry.body_bytes for path, entry in found.items()}
+    assert totals.bytes == sum(size[path] for path in PAGES)
+    assert totals.requisite_bytes == sum(size.values()) - totals.bytes
+    asked = [request for request in lab.site.requests() if not request.is_robots]
+    assert max(Counter((request.host, request.target) for request in asked).values()) == 1
+    order = [request.target for request in asked]
+    assert order.index("/a") < order.index("/p.gif"), "pages first"
+    assert await audit(settings) == 0
+    lab.engine.flush()
+    await rebuild(settings)
+    again = await crawl(settings, [])
+    assert {e.url: (e.label, e.depth) for e in again.entries} == {e.url: (e.label, e.depth) for e in done.entries}
+    assert len([request for request in lab.site.requests() if not request.is_robots]) == len(asked)
+    async with open_crawl(settings, create=False) as opened:
+        renewed = await opened.stats.totals()
+    assert (renewed.fetched, renewed.bytes) == (totals.fetched, totals.bytes)
+    assert (renewed.requisites, renewed.requisite_bytes) == (totals.requisites, totals.requisite_bytes)
+    assert await audit(settings) == 0
+
+
+async def test_a_crawl_without_them_fetches_none(lab: Lab) -> None:
+    done = await crawl(lab.settings(scope__mode="host"), [lab.site.url(HOST)])
+    assert len(done.entries) == len(PAGES)
