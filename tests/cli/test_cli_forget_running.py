@@ -1,4 +1,4 @@
-"""`crawler forget` while others work on the crawl, or where a folder can't be written: what is left."""
+"""`crawler forget` of a crawl with several folders: one is worked in, or can't be written, or the command is killed."""
 
 import asyncio
 import os
@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
+from crawler.runtime.crash_points import VARIABLE
 from crawler.views import forgetting
 from tests.cli.cli_lab import Ran
-from tests.cli.forget_lab import KEPT, OTHER, VICTIM, ForgetLab, page, unlike, web
+from tests.cli.forget_lab import KEPT, OTHER, VICTIM, ForgetLab, outputs, page, unlike, web
 from tests.crawl.harness import lab_names
 from tests.jobs.jobs_lab import running, until
 from tests.support.engine import Engine
 from tests.support.processes import Nursery
 from tests.support.serving import serve_linked
 
-LEFT = 8
+LEFT, KILLED = 8, -9
 MORE = 40
 
 
@@ -123,3 +124,37 @@ def test_a_folder_that_cannot_be_written_is_not_reached(
     two.forgotten(has_link=False)
     assert (unlike(before[0], one.kept()), unlike(before[1], two.kept())) == ([], [])
     assert one.run("audit", "--dir", str(two.folder)).code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pages", [6, 20])  # of the first folder: what it fetched last, the second one's index has
+def test_kills_with_two_folders_leave_what_the_next_call_completes(
+    tmp_path: Path, programs: Nursery, engine: Engine, pages: int
+) -> None:
+    with serve_linked(web) as site:
+        one = ForgetLab(tmp_path / "one", site, programs, redis=engine.url)
+        two = ForgetLab(tmp_path / "two", site, programs, redis=engine.url)
+        one.home.mkdir()
+        two.home.mkdir()
+        one.crawl(site.url(KEPT), site.url(OTHER, "/to"), crawl__pages_max=pages)
+        two.crawl()
+    before = one.kept(), two.kept()
+    words = ("--dir", str(two.folder), *outputs(one, "pages.jsonl", "items.jsonl"))
+    kills = at = 0
+    while True:
+        at += 1 + at // 4
+        ran = one.program("forget", VICTIM, *words, **{VARIABLE: f"forget.step#{at}=kill"})
+        assert (unlike(before[0], one.kept()), unlike(before[1], two.kept())) == ([], [])
+        if ran.code != KILLED:
+            break
+        kills += 1
+    assert (ran.code, kills > 8) == (0, True), ran
+    for lab in (one, two):
+        assert lab.found("BODYCANARY", "TITLECANARY", "HEADCANARY", "ITEMCANARY", "METACANARY", "DEADCANARY") == {}
+    assert one.run("audit", *words).code == 0
+    backup = str(tmp_path / "after.backup")
+    assert one.run("backup", backup).code == 0
+    assert one.run("crawls", "rm", "main", "--yes").code == 0
+    assert one.run("restore", backup).code == 0
+    assert "forgotten on 20" in one.say("explain", site.url(VICTIM))
+    assert one.run("audit", *words).code == 0
