@@ -191,7 +191,7 @@ class Sample:
 
 def sampled(folders: Sequence[CrawlFolder], count: int, meter: Meter) -> tuple[list[Sampled], int]:
     """The pages to open, and of how many."""
-    sample, seen = Sample(count), 0
+    sample, seen, salt = Sample(count), 0, folders[0].crawl.encode()[:16]
     for folder in folders:
         reader = IndexReader(folder)
         meter.begin("choosing pages", "page", index_bytes(folder))
@@ -202,7 +202,7 @@ def sampled(folders: Sequence[CrawlFolder], count: int, meter: Meter) -> tuple[l
             if seen % PULSE == 0:
                 meter.reached(seen, reader.bytes_read)
             domain = registrable_domain(host_of(entry.url))
-            digest = blake2b(entry.url.encode(), digest_size=8, person=folder.crawl.encode()[:16]).digest()
+            digest = blake2b(entry.url.encode(), digest_size=8, person=salt).digest()
             sample.offer(domain, int.from_bytes(digest, "big"), partial(_sampled, entry, domain))
     return sample.pages, seen
 

@@ -272,6 +272,12 @@ def test_a_sample_of_more_domains_than_pages_has_one_of_some() -> None:
     assert len({one.domain for one in sample.pages}) == len(sample.pages) == 5
 
 
+def test_a_page_that_several_folders_have_is_sampled_once(tmp_path: Path) -> None:
+    folders = [archive_in(tmp_path / name, {"http://a.test/": (HTML, "x")}) for name in ("one", "other")]
+    pages, seen = judge_replay.sampled(folders, 5, SILENT)
+    assert ([one.url for one in pages], seen) == (["http://a.test/"], 2)
+
+
 def test_the_visit_nearest_to_the_page_answers(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
     index, writer = IndexWriter(folder, "aa11"), writer_in(folder)
