@@ -210,8 +210,8 @@ def sampled(folders: Sequence[CrawlFolder], count: int, meter: Meter) -> tuple[l
 def _is_page(entry: CommitEntry) -> bool:
     """Is it an HTML page, and was its body kept?"""
     is_plain = entry.request is None or is_by_url(entry.request.method)
-    is_page = not entry.label.startswith("+") and not entry.is_withheld and entry.content is not None
-    return is_plain and is_page and entry.status in OPENED and entry.content_type in PAGE_TYPES
+    is_there = not entry.is_withheld and entry.content is not None
+    return is_plain and is_there and entry.is_page and entry.status in OPENED and entry.content_type in PAGE_TYPES
 
 
 def _sampled(entry: CommitEntry, domain: str) -> Sampled:

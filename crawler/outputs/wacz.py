@@ -156,8 +156,7 @@ def _fields(entry: CommitEntry) -> dict[str, str]:
 def _is_listed(entry: CommitEntry) -> bool:
     """Is it a page that people open by itself?"""
     is_plain = entry.request is None or is_by_url(entry.request.method)
-    is_page = not entry.label.startswith("+")  # neither a sitemap nor what a page needs to be shown
-    return is_plain and is_page and entry.status in SHOWN and entry.content_type in PAGE_TYPES
+    return is_plain and entry.is_page and entry.status in SHOWN and entry.content_type in PAGE_TYPES
 
 
 def _page_line(entry: CommitEntry, *, is_seed: bool) -> bytes:

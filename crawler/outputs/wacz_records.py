@@ -9,6 +9,7 @@ import contextlib
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -103,11 +104,20 @@ class WantedRecords:
         """The commits that are wanted, and the records that they need."""
         db = open_scratch(self._home, "wacz-", _TABLES)
         for number, folder in enumerate(self._folders):
-            for entry in self._chosen(IndexReader(folder), self._wanted):
+            chosen = self._chosen(IndexReader(folder), self._wanted)
+            for entry in chain(chosen, self._shown(folder)):
                 db.execute("INSERT OR IGNORE INTO wanted VALUES (?, ?, ?)", (number, *_identity(entry)))
                 if entry.original is not None and (place := _original_of(folder, entry)) is not None:
                     db.execute("INSERT OR IGNORE INTO needed VALUES (?, ?, ?)", (number, place.file, place.offset))
         return db
+
+    def _shown(self, folder: CrawlFolder) -> Iterator[CommitEntry]:
+        """What pages show, of any run and time: it is fetched once, for all of them."""
+        of_url = self._wanted.of_url
+        if self._wanted != Wanted(of_url=of_url):
+            for entry in IndexReader(folder).entries():
+                if entry.is_requisite and (of_url is None or of_url(entry.url)):
+                    yield entry
 
     def _chosen(self, reader: IndexReader, wanted: Wanted) -> Iterator[CommitEntry]:
         pruned, left_out = Counter[str](), Counter[str]()

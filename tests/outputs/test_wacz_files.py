@@ -21,7 +21,7 @@ from crawler.archive.warc_reader import read_head
 from crawler.archive.warc_writer import WarcWriter
 from crawler.cli.main import main
 from crawler.errors import ArchiveError, UsageError
-from crawler.model import REVISIT, SITEMAP, WITHHELD, Request
+from crawler.model import REQUISITE, REVISIT, SITEMAP, WITHHELD, Request
 from crawler.outputs import wacz_package
 from crawler.outputs.export import Wanted
 from crawler.outputs.wacz import WaczSummary, export_wacz
@@ -243,6 +243,22 @@ def test_a_run_brings_the_records_that_its_pages_are_unchanged_from(tmp_path: Pa
     found.judge()
     whole = written(two_runs(tmp_path / "b"), tmp_path / "b.wacz")
     assert (whole.records, whole.counts.originals) == (3, 0)
+
+
+def test_a_run_brings_what_its_pages_show_of_any_run(tmp_path: Path) -> None:
+    """It is fetched once for all runs; --domain holds for it."""
+    folder = two_runs(tmp_path)
+    index, writer = IndexWriter(folder, "bb22"), writer_in(folder, "bb22")
+    for number in (7, 8):
+        place, digest = writer.add(response(number))
+        index.add(entry(number, warc=place, digest=digest, label=REQUISITE, mime="image/png"))
+    writer.close()
+    index.close()
+    summary = written(folder, tmp_path / "a.wacz", run=RUNS[1])
+    assert {response(7).url, response(8).url} < set(Opened(tmp_path / "a.wacz").urls)
+    assert (summary.records, summary.pages) == (5, 3)
+    written(folder, tmp_path / "a.wacz", run=RUNS[1], of_url=lambda url: "//d2." in url)
+    assert set(Opened(tmp_path / "a.wacz").urls) == {response(2).url, response(8).url}
 
 
 def test_pages_whose_record_is_gone_are_left_out_with_a_number(tmp_path: Path) -> None:
