@@ -116,17 +116,19 @@ class UrlLookup:
 
     async def _waiting(self, c: Candidate, raw: list[bytes]) -> UrlLocation:
         """A URL that is neither queued nor claimed: it may be scheduled or deferred."""
-        where = _location(raw)
+        where, is_requisite = _location(raw), c.label == REQUISITE
         if not where.seen:
             return where
         known = unpack_queue(raw[-1])
         if known.get("aside") and (
             aside := await self._pending.set_aside(
-                c.partition, c.queue, c.url, c.run, c.found_at, is_requisite=c.label == REQUISITE
+                c.partition, c.queue, c.url, c.run, c.found_at, is_requisite=is_requisite
             )
         ):
             return replace(where, record=aside.url, probe_ms=aside.due_ms, silent_ms=aside.since_ms)
-        if known.get("at") and (found := await self._pending.scheduled_one(c.partition, c.url)):
+        if known.get("at") and (
+            found := await self._pending.scheduled_one(c.partition, c.url, is_requisite=is_requisite)
+        ):
             return replace(where, record=found.url, visible_at=found.visible_at)
         return replace(where, deferred=await self._deferred(c))
 

@@ -167,9 +167,9 @@ class PendingUrls:
         """A URL of a run that is claimed or waits for a retry."""
         return await _first(self.deliveries(partition), url, run, is_requisite=is_requisite)
 
-    async def scheduled_one(self, partition: int, url: str) -> Found | None:
+    async def scheduled_one(self, partition: int, url: str, *, is_requisite: bool = False) -> Found | None:
         """A URL that becomes visible at a wall time."""
-        return await _first(self.scheduled(partition), url)
+        return await _first(self.scheduled(partition), url, is_requisite=is_requisite)
 
     async def row(self, partition: int, queue: str, reason: str) -> AsyncIterator[list[Found]]:
         """The URLs of a queue that are deferred for a reason, block by block, the best first."""

@@ -129,6 +129,7 @@ class Door:
             status_text=str(status),
             fetched_at=1.0,
             body_bytes=body_bytes,
+            label=claim.label,
         )
         settlement = Settlement(next_fetch_ms=next_ms, delay_ms=delay_ms)
         ack = Ack(claim=claim, fence=self.fence, entry=entry, items=children, settlement=settlement, refused={})
