@@ -145,7 +145,7 @@ class Answers:
             page, handled = replace(page, links=links), replace(handled, followed=followed)
             accepted = partial(self._means.gate.announced, claim)
         if claim.label == REQUISITE:
-            accepted = partial(self._means.requisites.committed, claim, len(response.body))
+            self._means.requisites.fetched(claim, len(response.body))
             robots = self._means.requisites.take_robots(claim)
         return Committable(
             claim=claim, response=response, page=page, settlement=answered.settled, handled=handled,

@@ -1,6 +1,6 @@
 """How many bytes may be fetched of a queue to show pages (`requisites.bytes`), and were fetched by now.
 
-The engine's record of a queue has the sum. An owner reads it once, and adds what it commits. What is in flight when the
+The engine's record of a queue has the sum. An owner reads it once, and adds what it fetches. What is requested when the
 budget is used up is beyond it. Also: how many robots.txt files were read for requisites alone.
 """
 
@@ -37,8 +37,8 @@ class RequisiteBudget:
                 self._used.popitem(last=False)
         return self._used.get(key, 0) >= self._bytes_max
 
-    def committed(self, claim: Claim, body_bytes: int) -> None:
-        """A requisite of the claim's queue was committed."""
+    def fetched(self, claim: Claim, body_bytes: int) -> None:
+        """A requisite of the claim's queue was fetched; it counts before it is committed."""
         key = claim.queue, claim.epoch
         if key in self._used:
             self._used[key] += body_bytes

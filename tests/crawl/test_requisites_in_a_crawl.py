@@ -95,3 +95,36 @@ async def test_requisites_are_fetched_each_once_and_are_no_pages(lab: Lab) -> No
 async def test_a_crawl_without_them_fetches_none(lab: Lab) -> None:
     done = await crawl(lab.settings(scope__mode="host"), [lab.site.url(HOST)])
     assert len(done.entries) == len(PAGES)
+
+
+async def test_a_page_of_many_pictures_of_one_victim_uses_up_the_bound_and_not_its_pages(
+    tmp_path: Path, engine: Engine
+) -> None:
+    """What is beyond the bounds is deferred, or cut and counted; the victim's own pages are crawled."""
+    pictures = "".join(f"<img src='http://victim.test:PORT/i{n}.gif'>" for n in range(3000))
+
+    def hostile(port: int) -> dict[tuple[str, str], Resource]:
+        pages = {("victim.test", f"/{n}"): page(f"<a href=/{(n + 1) % 20}>x</a>") for n in range(20)}
+        return pages | {
+            ("evil.test", "/"): page(pictures.replace("PORT", str(port))),
+            **{("victim.test", f"/i{n}.gif"): PICTURE for n in range(3000)},
+        }
+
+    with serve_linked(hostile) as site:
+        async with lab_names() as dns:
+            lab = Lab(site, dns, engine, tmp_path)
+            bounds = {"requisites__urls": 50, "budget__urls": 20, "budget__pages": 100}
+            settings = lab.settings(requisites__fetch=True, **bounds)
+            done = await crawl(settings, [site.url("evil.test"), site.url("victim.test", "/0")])
+            async with open_crawl(settings, create=False) as opened:
+                totals = await opened.stats.totals()
+            raised = lab.settings(requisites__fetch=True, **(bounds | {"requisites__urls": 60}))
+            more = await crawl(raised, [])
+            fewer = lab.settings(
+                requisites__fetch=True, **(bounds | {"requisites__urls": 80, "requisites__bytes": 121_000})
+            )
+            last = await crawl(fewer, [])
+    assert sum(entry.is_page for entry in done.entries) == 21, "evil's page, and twenty of the victim"
+    assert (totals.requisites, totals.deferred_by, totals.lost) == (50, {"requisites": 1950}, {"requisites": 1000})
+    assert sum(entry.is_requisite for entry in more.entries) == 60
+    assert 60 <= sum(entry.is_requisite for entry in last.entries) < 80, "bytes stop it, but for open requests"
