@@ -112,9 +112,7 @@ def _fill(
             main = _first(main, entry)
     missing = source.missing()
     if not package.records:
-        counts = source.counts
-        why = f": {counts.pruned:,} removed by 'crawler prune'" if counts.pruned else ""
-        raise UsageError(f"nothing was found to write{why}; no file was made")
+        raise UsageError(f"nothing was found to write{_why_nothing(source.counts)}; no file was made")
     meter.begin(f"finishing {path.name}")
     for one in (seeds, others):
         one.seek(0)
@@ -124,6 +122,12 @@ def _fill(
     return WaczSummary(
         records=package.records, pages=pages, bytes=file.tell(), counts=source.counts, missing=missing
     )  # fmt: skip
+
+
+def _why_nothing(counts: Counts) -> str:
+    if counts.pruned:
+        return f": {counts.pruned:,} removed by 'crawler prune'"
+    return f": {counts.unarchived:,} without a record (archive.warc was off)" if counts.unarchived else ""
 
 
 def _warcinfo_of(folders: Sequence[CrawlFolder]) -> Callable[[str], bytes]:

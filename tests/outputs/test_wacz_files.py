@@ -282,6 +282,15 @@ def test_pages_whose_record_is_gone_are_left_out_with_a_number(tmp_path: Path) -
     assert (summary.records, summary.counts.without_original, summary.counts.pruned) == (1, 1, 1)
 
 
+def test_a_crawl_without_records_says_why_there_is_no_file(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    index = IndexWriter(folder, "aa11")
+    index.add(entry(1))
+    index.close()
+    with pytest.raises(UsageError, match=r"1 without a record \(archive.warc was off\); no file was made"):
+        written(folder, tmp_path / "a.wacz")
+
+
 def test_only_what_is_wanted_is_in_it(tmp_path: Path) -> None:
     folder, path = filled(tmp_path / "crawl"), tmp_path / "a.wacz"
     summary = written(folder, path, of_url=lambda url: "//d1.test/" in url, since=entry(5).fetched_at - 5)
