@@ -27,9 +27,9 @@ from crawler.handlers.page import Page as HandlersPage
 from crawler.handlers.page_run import Handled, run_handler
 from crawler.instance import vitals
 from crawler.membership import node_names as nodes
-from crawler.model import Claim, ParsedPage, Response
+from crawler.model import Claim, ParsedPage, Response, Rights
 from crawler.parsing import parse
-from crawler.parsing.parse import PageParser
+from crawler.parsing.parse import PageParser, Wanted
 from crawler.runtime.ticks import PHASE
 from crawler.settings import Settings
 from crawler.settings.schema import LoadedSettings
@@ -248,22 +248,23 @@ class _NoResolver:
 
 
 async def _parse_in_loop(
-    parser: PageParser, response: Response, x_robots: str, queue: str, *, is_sitemap: bool
+    parser: PageParser, response: Response, x_robots: str, queue: str, wanted: Wanted
 ) -> ParsedPage:
     """What the worker process does, without one."""
     await asyncio.sleep(0.03)
     return parse_page(
         response.url, response.header("content-type"), x_robots, response.body,
-        links_max=5000, obey_nofollow=True, bytes_max=8192, agent="x", is_sitemap=is_sitemap,
+        links_max=5000, obey_nofollow=True, bytes_max=8192, agent="x", is_sitemap=wanted.is_sitemap,
     )  # fmt: skip
 
 
 async def _handle_in_loop(
-    stage: HandlerStage, made: Crawler, handler: Handler, claim: Claim, response: Response, parsed: ParsedPage, **_: Any
-) -> Handled:
+    stage: HandlerStage, made: Crawler, handler: Handler, claim: Claim, response: Response, parsed: ParsedPage,
+    rights: Rights | None, **_: Any,
+) -> Handled:  # fmt: skip
     """The same for handlers."""
     await asyncio.sleep(0.03)
-    page = HandlersPage(response, parsed, domain=claim.domain, depth=claim.depth, label=claim.label)
+    page = HandlersPage(response, parsed, domain=claim.domain, depth=claim.depth, label=claim.label, rights=rights)
     return await run_handler(handler, page, stage._limits, stage._threads)
 
 
