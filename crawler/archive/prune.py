@@ -9,6 +9,7 @@ file that must stay as it is. Why pages stay:
     unnamed      a file with records that no line here names, where commits of this crawl are in other folders: one of
                  their lines may name it. It goes once everything in it is old enough
     unchanged    a page that stays, of a later run, is unchanged from it, and has its body there
+    shown        a requisite, while a page stays that may show it; where a domain is named, those of it go
     damaged      a file in which the index has what can't be there; `crawler audit` tells more
 
 Of a file of an ended session whose records are all accounted for, what no line names goes with the rest.
@@ -150,6 +151,14 @@ WHERE matches
 """
 
 
+# No line has which pages show a requisite. Each is fetched once, for all pages and runs that come later.
+_SHOWN = """
+UPDATE lines SET gone = 0 WHERE gone AND is_requisite AND EXISTS (
+    SELECT 1 FROM lines WHERE NOT gone AND NOT is_requisite AND (warc > 0 OR original > 0)
+)
+"""
+
+
 # A page stays as long as one that stays is unchanged from it: its record has the body of both.
 _NEEDED = """
 UPDATE lines SET gone = 0 WHERE gone AND warc > 0 AND EXISTS (
@@ -189,7 +198,7 @@ SELECT why, count(*) FROM (
         nullif(busy, ''),
         (SELECT state FROM files WHERE id = warc AND state NOT IN ('prunable', 'foreign')),
         (SELECT state FROM files WHERE id = items AND state NOT IN ('prunable', 'foreign')),
-        'unchanged'
+        iif(is_requisite, 'shown', 'unchanged')
     ) AS why
     FROM lines JOIN segments ON segments.id = segment WHERE matches AND NOT gone
 ) GROUP BY why ORDER BY why
@@ -315,6 +324,8 @@ class Planner:
     def _decide(self, scratch: Scratch) -> None:
         while True:
             scratch.db.execute(_GONE)
+            if not self._rule.domain:
+                scratch.db.execute(_SHOWN)
             scratch.db.execute(_NEEDED)
             broken = scratch.db.execute(_BROKEN).fetchall()
             if not broken:

@@ -24,7 +24,7 @@ CREATE TABLE lines (
     fp INTEGER NOT NULL, visit INTEGER NOT NULL, segment INTEGER NOT NULL, matches INTEGER NOT NULL,
     gone INTEGER NOT NULL, warc INTEGER NOT NULL, warc_offset INTEGER NOT NULL, warc_length INTEGER NOT NULL,
     items INTEGER NOT NULL, items_offset INTEGER NOT NULL, items_length INTEGER NOT NULL,
-    original INTEGER NOT NULL, original_offset INTEGER NOT NULL
+    original INTEGER NOT NULL, original_offset INTEGER NOT NULL, is_requisite INTEGER NOT NULL
 );
 CREATE TABLE named (
     file INTEGER NOT NULL, offset INTEGER NOT NULL, length INTEGER NOT NULL, end INTEGER NOT NULL,
@@ -68,7 +68,7 @@ class Scratch:
         """The lines of a segment. `busy`: why it must stay as it is, and all that it names; "" when it need not."""
         number = self.db.execute("INSERT INTO segments (name, busy) VALUES (?, ?)", (segment, busy)).lastrowid
         self.db.executemany(
-            "INSERT INTO lines VALUES (?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO lines VALUES (?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             ((int(one.fingerprint), one.visit, number, *self._row(one)) for one in entries),
         )
 
@@ -79,6 +79,7 @@ class Scratch:
             *((self._file_id(WARC, warc.file), warc.offset, warc.length) if warc else (0, 0, 0)),
             *((self._file_id(ITEMS, items.file), items.offset, items.length) if items else (0, 0, 0)),
             *((self._file_id(WARC, original.file), original.offset) if original else (0, 0)),
+            entry.is_requisite,
         )
 
     def _file_id(self, kind: str, name: str) -> int:

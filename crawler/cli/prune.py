@@ -20,6 +20,7 @@ REASONS = {
     "file if nobody wants the output any more",
     "unnamed": "their files have records that only the index of another folder of this crawl names",
     "unchanged": "pages that stay are unchanged from them, or have the same body, and have none of their own",
+    "shown": "they are what pages load (--requisites), and pages stay that may show them",
     "damaged": "their files are damaged: 'crawler audit' tells more",
 }
 

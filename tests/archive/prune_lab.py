@@ -34,6 +34,7 @@ class Page:
     run: str = ""
     has_record: bool = True
     items: int = 0
+    label: str = ""
 
 
 @dataclass
@@ -70,7 +71,7 @@ def archive(tmp_path: Path, pages: Iterable[Page], *, file_bytes: int = 2_000, l
             warc_place = warc.add(response(page.number))[0] if page.has_record else None
             lines = [b'{"page":%d,"n":%d}' % (page.number, n) for n in range(page.items)]
             item_place = items.add(lines) if page.items else None
-            one = entry(page.number, session=session, run=page.run, warc=warc_place, items=item_place)
+            one = entry(page.number, session=session, run=page.run, label=page.label, warc=warc_place, items=item_place)
             if page.indexed_by:
                 made.commits[one.fingerprint, one.visit] = one
         warc.close()

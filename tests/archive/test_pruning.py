@@ -25,7 +25,7 @@ from crawler.archive.repair import ArchivedResponse, walk_responses
 from crawler.archive.warc import warcinfo
 from crawler.archive.warc_reader import info_of, members
 from crawler.errors import ArchiveError, ConflictError
-from crawler.model import CommitEntry, WarcLocation
+from crawler.model import REQUISITE, CommitEntry, WarcLocation
 
 RUNS = ("", "job1.1.a", "job1.1.b", "job2.1.c", "job2.1.c.2", "job2.2.d-m")
 
@@ -54,6 +54,45 @@ def orphans_of(made: Archive) -> int:
 
 def committed_before(made: Archive, before: float) -> set[tuple[str, int]]:
     return {key for key, one in made.commits.items() if one.fetched_at < before}
+
+
+def with_requisites(tmp_path: Path) -> Archive:
+    """0 to 5 are requisites, which are of no run, 6 to 11 pages of the crawl and of two runs."""
+    requisites = [Page(number=n, label=REQUISITE) for n in range(6)]
+    return archive(tmp_path, [*requisites, *(Page(number=n, run=RUNS[n % 3]) for n in range(6, 12))])
+
+
+def numbers(keys: set[tuple[str, int]], made: Archive) -> set[int]:
+    return {int(made.commits[key].url.rpartition("/")[2]) for key in keys}
+
+
+@pytest.mark.parametrize(
+    ("rule", "gone", "shown"),
+    [
+        (PruneRule(before=AT + 3), set(), 3),
+        (PruneRule(before=AT + 11), {6, 7, 8, 9, 10}, 6),
+        (PruneRule(before=AT + 99), set(range(12)), 0),
+        (PruneRule(before=AT + 99, active=frozenset({RUNS[2]})), {6, 7, 9, 10}, 6),
+        (PruneRule(runs=frozenset({RUNS[1]})), {7, 10}, 0),
+        (PruneRule(domain="d1.test"), {1, 4, 7, 10}, 0),
+        (PruneRule(domain="d1.test", before=AT + 3), {1}, 0),
+    ],
+)
+def test_requisites_stay_until_the_last_page_goes(tmp_path: Path, rule: PruneRule, gone: set[int], shown: int) -> None:
+    made = with_requisites(tmp_path)
+    figures = prune(made.folder, rule)
+    judge(made)
+    assert numbers(made.pruned(), made) == gone
+    assert figures.waiting == ({"shown": shown} if shown else {})
+
+
+def test_requisites_go_with_a_later_prune_of_the_pages(tmp_path: Path) -> None:
+    made = with_requisites(tmp_path)
+    prune(made.folder, PruneRule(before=AT + 9))
+    figures = prune(made.folder, PruneRule(before=AT + 99))
+    judge(made)
+    assert made.left() == {}
+    assert figures.waiting == {}
 
 
 def test_old_pages_go_with_their_records_and_items_and_the_others_stay(tmp_path: Path) -> None:
