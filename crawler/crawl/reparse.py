@@ -19,7 +19,7 @@ from crawler.model import REDIRECTS, REQUISITE, SITEMAP, SITEMAP_BYTES_MAX, Deco
 from crawler.parsing.parse import PageParser, ParseKilledError
 from crawler.parsing.secret_urls import target_of
 from crawler.settings import Settings
-from crawler.worker.answers import has_links, requested_as
+from crawler.worker.answers import requested_as, shows_something
 from crawler.worker.commit import lost_parts
 from crawler.worker.revisits import response_of
 
@@ -59,7 +59,7 @@ class Rereader:
             return Reread(links=stored.links, redirect_to=target, lost={OF_RIGHTS: 1})
         is_sitemap, bytes_max = label == SITEMAP, self._bytes_max.get(label, 0)
         response = response_of(url, stored, self._fetch, bytes_max=bytes_max)
-        if response.decoded is Decoded.NOTHING or not has_links(label, response):
+        if response.decoded is Decoded.NOTHING or not shows_something(label, response):
             page = ParsedPage()
         else:
             most = 0 if is_sitemap else self._requisites_max

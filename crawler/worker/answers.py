@@ -214,7 +214,7 @@ class Answers:
             return Found(page, NOTHING_HANDLED, *self._rights.of(turn.claim.url, turn.said, response, page))
         claim, mark, guarded = turn.claim, turn.mark, turn.crash_action is not CrashAction.NORMAL
         is_sitemap = claim.label == SITEMAP
-        if claim.label == REQUISITE and not has_links(claim.label, response):
+        if claim.label == REQUISITE and not shows_something(claim.label, response):
             page = ParsedPage()
             return Found(page, NOTHING_HANDLED, *self._rights.of(claim.url, turn.said, response, page))
         page, tree = await self._means.parser.parse_with_tree(
@@ -237,11 +237,9 @@ class Answers:
         return Found(page, handled, rights)
 
 
-def has_links(label: str, response: Response) -> bool:
-    """Is the answer to a URL of this label parsed? A page that was requested as a requisite leads nowhere, until a
-    link leads to its URL as a page.
-    """
-    return label != REQUISITE or not is_html(declared_type(response), response.body)
+def shows_something(label: str, response: Response) -> bool:
+    """Is the answer to a URL of this label parsed? The page of an error, in the place of a picture, is never shown."""
+    return label != REQUISITE or response.status == 200 or not is_html(declared_type(response), response.body)
 
 
 def requested_as(label: str, url: str) -> str:
@@ -249,7 +247,13 @@ def requested_as(label: str, url: str) -> str:
     if label != REQUISITE:
         return ""
     name = url.partition("?")[0].lower()
-    return "style" if name.endswith(".css") else "manifest" if name.endswith((".webmanifest", "manifest.json")) else ""
+    return (
+        "style"
+        if name.endswith(".css")
+        else "manifest"
+        if name.endswith((".webmanifest", "manifest.json"))
+        else "other"
+    )
 
 
 def _why_no_sitemap(response: Response, page: ParsedPage) -> str:

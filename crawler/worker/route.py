@@ -317,8 +317,8 @@ class RouteStage:
         return self.router.requisites(outcome.claim, urls, outcome.refused)
 
     def _of_requisite(self, outcome: Committable) -> list[Candidate]:
-        """Where it leads: a style sheet to what it needs itself, and a redirect to its target. An answer in HTML leads
-        nowhere, unless a link leads to its URL as a page.
+        """Where it leads: a style sheet, and a page in a frame, to what it needs itself, and a redirect to its target.
+        The links of such a page are not followed, unless a link leads to its URL as a page.
         """
         outcome.scope_version = self.router.version
         found = self._requisites(outcome)

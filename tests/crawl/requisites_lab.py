@@ -5,8 +5,10 @@ from tests.support.web import Resource
 PICTURE = Resource(body="GIF89a" + "p" * 2000, content_type="image/gif")
 
 
-def page(text: str) -> Resource:
-    return Resource(body=f"<title>page</title><link rel=icon href='data:,'>{text}", content_type="text/html")
+def page(text: str, status: int = 200) -> Resource:
+    return Resource(
+        status=status, body=f"<title>page</title><link rel=icon href='data:,'>{text}", content_type="text/html"
+    )
 
 
 def sheet(text: str) -> Resource:

@@ -25,7 +25,8 @@ WEB = {
         "<img src=/private/p.gif><img src=/moved.gif><img src=/gone.gif><object data=/framed></object>"
     ),
     (HOST, "/a"): page("<img src=/p.gif><link rel=stylesheet href=/1.css><script src=/s.js></script>"),
-    (HOST, "/framed"): page("<a href=/never>x</a><img src=/never.gif>"),
+    (HOST, "/framed"): page("<a href=/never>x</a><img src=/in-frame.gif>"),
+    (HOST, "/gone.gif"): page("<img src=/never.gif>", status=404),
     (HOST, "/never"): page("never"),
     (HOST, "/p.gif"): PICTURE,
     (HOST, "/s.js"): Resource(body="var a", content_type="text/javascript"),
@@ -34,12 +35,13 @@ WEB = {
     (HOST, "/2.css"): sheet("@import '/3.css'; @import '/1.css';"),
     (HOST, "/3.css"): sheet("@import '/4.css'; body { background: url(/3.gif) }"),
     (HOST, "/4.css"): sheet("body { background: url(/too-deep.gif) }"),
-    **{(HOST, f"/{name}.gif"): PICTURE for name in ("b", "3", "too-deep")},
+    **{(HOST, f"/{name}.gif"): PICTURE for name in ("b", "3", "too-deep", "in-frame", "never")},
     (OTHER, "/o.gif"): PICTURE,
 }
 PAGES = {"/", "/a"}
 REQUISITES = {
     "/1.css", "/2.css", "/3.css", "/4.css", "/p.gif", "/b.gif", "/3.gif", "/s.js", "/moved.gif", "/gone.gif", "/framed",
+    "/in-frame.gif",
 }  # fmt: skip
 
 
