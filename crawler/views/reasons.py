@@ -151,10 +151,12 @@ def requisite_state(r: AsRequisite) -> str:
     return _state(r.where, r.commits, has_index=True)
 
 
-def _requisite(r: AsRequisite) -> str:
+def _requisite(r: AsRequisite, *, is_a_page: bool) -> str:
     if r.commits:
         return f"fetched, {_commit(r.commits[-1])}"
     state = requisite_state(r)
+    if state == "refused" and is_a_page:
+        return "it is archived as a page"
     return f"{state} ({r.where.deferred})" if r.where.deferred else state
 
 
@@ -197,7 +199,7 @@ def _facts(f: Facts) -> list[tuple[str, str]]:
     if not f.commits:  # else they were recorded
         pairs.extend(rights_pairs(rights_of(f.robots.said, f.url)))
     if f.requisite:
-        pairs.append(("requisite", f"of a page or style sheet: {_requisite(f.requisite)}"))
+        pairs.append(("requisite", f"of a page or style sheet: {_requisite(f.requisite, is_a_page=bool(f.commits))}"))
     if f.sitemap:
         pairs.append(("sitemap", f"named by {f.sitemap}"))
     if f.traps.rule:
@@ -220,6 +222,8 @@ def verdict(f: Facts) -> str:
     state = state_of(f)
     if f.is_excluded and state in WAITING:
         return one_line(f"Will not be crawled: {f.scope.rule} matches, so it is refused when its turn comes.")
+    if f.requisite and f.requisite.commits and state == "unknown":
+        return "Fetched as what a page needs to be shown, and not as a page: no link to it was found so far."
     return one_line(_VERDICTS[state](f))
 
 

@@ -7,7 +7,7 @@ import msgspec
 from crawler.frontier.deferred import CRAWL_URLS, REQUISITES
 from crawler.frontier.messages import BudgetReached
 from crawler.frontier.stats import CUT_REQUISITES, Totals
-from crawler.model import Request, Rights
+from crawler.model import RefusalReason, Request, Rights
 from crawler.rules.login_pace import LoginRecord
 from crawler.rules.rights import NO, PURPOSES, YES, outside, short_text, statement_text
 from crawler.rules.text import one_line
@@ -89,8 +89,10 @@ def requisites_text(totals: Totals) -> str:
     """What pages need to be shown, like "320, 5.1 MB, 12 for robots.txt ...": they are no pages."""
     robots = counted(totals.requisite_robots, "robots.txt file", "robots.txt files")
     deferred, cut = totals.deferred_by.get(REQUISITES, 0), totals.lost.get(CUT_REQUISITES, 0)
+    archived = totals.refused.get(RefusalReason.ARCHIVED, 0)
     parts = [
         f"{number(totals.requisites)} of {number(totals.requisites_met)} fetched", size(totals.requisite_bytes),
+        f"{number(archived)} archived as pages" if archived else "",
         f"{robots} read for them" if totals.requisite_robots else "",
         f"{number(deferred)} deferred" if deferred else "", f"{number(cut)} cut" if cut else "",
     ]  # fmt: skip

@@ -9,6 +9,9 @@ import pytest
 from crawler.archive.folder import open_existing
 from crawler.archive.warc_reader import read_content
 from crawler.crawl.opening import open_crawl
+from crawler.views.facts import explain
+from crawler.views.reasons import explanation
+from crawler.views.report import requisites_text
 from tests.crawl.harness import crawl, lab_names
 from tests.crawl.rebuild_lab import Lab, audit, rebuild
 from tests.crawl.requisites_lab import page
@@ -68,3 +71,17 @@ async def test_a_page_that_is_shown_as_a_picture_is_crawled_and_not_requested_ag
         totals = await opened.stats.totals()
     assert totals.refused.get("archived", 0) + totals.requisites == 2  # "/" and "/of-both", in whatever order they came
     assert await audit(settings) == 0
+
+
+async def test_explain_tells_of_a_url_as_page_and_as_requisite(lab: Lab) -> None:
+    settings, seed = lab.settings(scope__mode="host", scope__depth_max=0, requisites__fetch=True), lab.site.url(HOST)
+    await crawl(settings, [seed])
+    async with open_crawl(settings, create=False) as opened:
+        shown = explanation(await explain(opened, f"{seed}of-both"))
+    assert shown.startswith("Fetched as what a page needs to be shown, and not as a page")
+    await crawl(settings, [lab.site.url(HOST, "/first")])
+    async with open_crawl(settings, create=False) as opened:
+        both, totals = explanation(await explain(opened, seed)), await opened.stats.totals()
+    assert both.startswith("Crawled: status 200")
+    assert "requisite   of a page or style sheet: it is archived as a page" in both
+    assert "1 archived as pages" in requisites_text(totals)
