@@ -19,7 +19,7 @@ from crawler.model import REDIRECTS, REQUISITE, SITEMAP, SITEMAP_BYTES_MAX, Deco
 from crawler.parsing.parse import PageParser, ParseKilledError
 from crawler.parsing.secret_urls import target_of
 from crawler.settings import Settings
-from crawler.worker.answers import requested_as, shows_something
+from crawler.worker.answers import is_shown, requested_as, shows_something
 from crawler.worker.commit import lost_parts
 from crawler.worker.revisits import response_of
 
@@ -62,7 +62,7 @@ class Rereader:
         if response.decoded is Decoded.NOTHING or not shows_something(label, response):
             page = ParsedPage()
         else:
-            most = 0 if is_sitemap else self._requisites_max
+            most = self._requisites_max if is_shown(label, response) else 0
             page = await self._parser.parse(
                 response, is_sitemap=is_sitemap, requisites_max=most, requested_as=requested_as(label, url)
             )

@@ -57,6 +57,8 @@ QUEUE_MAP = (  # behind the numbers, a map; what is 0 or not so is left out
     Field("requisites", "the part of urls that is of requisites: budgets of URLs leave it out"),
     Field("requisite_bytes", "of bodies of requisites; they are not in bytes"),
     Field("requisite_robots", "robots.txt files that were read for requisites"),
+    Field("duplicates", "pages whose body is in another record"),
+    Field("duplicate_bytes", "of these bodies"),
 )
 
 META = (

@@ -219,7 +219,7 @@ class Answers:
             return Found(page, NOTHING_HANDLED, *self._rights.of(claim.url, turn.said, response, page))
         page, tree = await self._means.parser.parse_with_tree(
             response, mark, guarded=guarded, queue=claim.queue, is_sitemap=is_sitemap,
-            requisites_max=0 if is_sitemap else self._requisites_max,
+            requisites_max=self._requisites_max if is_shown(claim.label, response) else 0,
             requested_as=requested_as(claim.label, claim.url) if claim.label else "",
         )  # fmt: skip
         reached("page.parsed", claim.url)
@@ -240,6 +240,11 @@ class Answers:
 def shows_something(label: str, response: Response) -> bool:
     """Is the answer to a URL of this label parsed? The page of an error, in the place of a picture, is never shown."""
     return label != REQUISITE or response.status == 200 or not is_html(declared_type(response), response.body)
+
+
+def is_shown(label: str, response: Response) -> bool:
+    """Does anybody see it, and what it loads? What redirects is not."""
+    return label != SITEMAP and response.status not in REDIRECTS
 
 
 def requested_as(label: str, url: str) -> str:

@@ -56,7 +56,7 @@ class Internet:
         if page is None:
             return seconds, _response(url, 404)
         page.took += 1
-        return seconds, _answer(page)
+        return seconds, _answer(page, has_pictures=self.web.has_pictures)
 
 
 def _robots(web: Web, site: Site, url: str) -> FetchResult:
@@ -72,15 +72,19 @@ def _robots(web: Web, site: Site, url: str) -> FetchResult:
     return _response(url, 200, f"User-agent: *\nDisallow: /private/\n{delay}", media="text/plain")
 
 
-def _answer(page: Url) -> FetchResult:
+def _answer(page: Url, *, has_pictures: bool) -> FetchResult:
     if page.kind is Kind.BROKEN or (page.kind in (Kind.FLAKY, Kind.POSTED) and page.took <= page.failures):
         if page.took % 3 == 2 or page.kind is Kind.POSTED:
             return FetchResult(url=page.url, failure=Failure(kind=FailureKind.DISCONNECTED, detail="reset"))
         return _response(page.url, 500)
     if page.kind is Kind.REDIRECT:
         return _response(page.url, page.status, location=page.links[0])
+    if page.kind is Kind.PICTURE:
+        return _response(page.url, 200, "GIF89a", media="image/gif")
     links = "".join(map(_link_to, page.links))
-    return _response(page.url, page.status, f"<html><title>{page.url}</title><body>{links}</body></html>")
+    links += "".join(f'<img src="{url}">' for url in page.shows)
+    icon = '<link rel="icon" href="data:,">' if has_pictures else ""  # else its site's is requested
+    return _response(page.url, page.status, f"<html>{icon}<title>{page.url}</title><body>{links}</body></html>")
 
 
 def _link_to(url: str) -> str:
@@ -140,6 +144,9 @@ class SimFetcher:
 
     def kept_head(self, url: str) -> bytes:
         return url.encode()
+
+    async def taken(self, _body_bytes: int, read: Callable[[], Response]) -> Response:
+        return read()
 
     def known_address_of(self, url: str) -> str | None:
         dead = self._net.web.dead.get(host_of(url))

@@ -17,9 +17,10 @@ from crawler.errors import ArchiveError
 from crawler.frontier.codec import pairs_of, parts_of, read_stamp, unpack_letter
 from crawler.frontier.keys import Keys
 from crawler.frontier.spilling import Stub, is_row
-from crawler.model import CommitEntry
+from crawler.model import REQUISITE, CommitEntry
 from tests.frontier.declared import faults_of
 from tests.simulation.overflow import Files
+from tests.simulation.web import as_requisite
 from tests.simulation.wire import RealEngine
 
 
@@ -101,8 +102,10 @@ class Census:
             (letter,) = self._wire.ask([("HGET", self._keys.of(p, f"g:{queue}"), member[0])])
             origin = letter.decode()
         url, stamp = parts_of(member, queue, origin)
-        run = read_stamp(stamp, 0.0).run
-        return f"{url} {run}" if run else url
+        known = read_stamp(stamp, 0.0)
+        if known.label == REQUISITE:
+            return as_requisite(url)
+        return f"{url} {known.run}" if known.run else url
 
     def pending_of(self, run: str) -> list[str]:
         """URLs of a run that wait or are claimed."""
@@ -124,7 +127,11 @@ class Census:
         """URL -> reason, of the crawl itself."""
         found = self._wire.ask([("HVALS", self._keys.of(p, "dead")) for p in range(self._partitions)])
         letters = [unpack_letter(blob) for blobs in found for blob in blobs]
-        return {letter.url: letter.reason for letter in letters if not letter.run}
+        return {
+            as_requisite(letter.url) if letter.label == REQUISITE else letter.url: letter.reason
+            for letter in letters
+            if not letter.run
+        }
 
     def faults(self) -> list[str]:
         """What is wrong with the states of URLs; nothing, it is hoped."""
@@ -189,7 +196,7 @@ def exported(folders: Sequence[Path]) -> tuple[dict[tuple[str, int], CommitEntry
                 merged[key] = entry
                 if not _has_record(archives, entry):
                     faults.append(f"{entry.url}: indexed by {entry.session}, but there is no record of it")
-                if entry.status == 200 and not _has_items(folders, entry):
+                if entry.status == 200 and entry.is_page and not _has_items(folders, entry):
                     faults.append(f"{entry.url}: indexed by {entry.session}, but its items are not there")
     return merged, faults
 

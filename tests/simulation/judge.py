@@ -14,12 +14,13 @@ from crawler.engine.client import Call
 from crawler.frontier.arguments import AckArgs
 from crawler.frontier.keys import Keys
 from crawler.frontier.scripts import NAMES, script
+from crawler.model import REQUISITE
 from crawler.rules.places import partition_of
 from tests.simulation.browsing import Request
 from tests.simulation.clocks import EPOCH_NS
 from tests.simulation.disturbance import Disturbances
 from tests.simulation.loop import NS, Process, VirtualLoop
-from tests.simulation.web import Kind, Web
+from tests.simulation.web import Kind, Web, as_requisite
 
 FENCED = frozenset(name for name in NAMES if "if not fence(ARGV)" in script(name).source)
 ENDS = {"refuse": "refused", "dead_letter": "dead"}  # script -> what becomes of the URL
@@ -172,7 +173,8 @@ class Judge:
         self.trace(f"  committed {entry['url']}")
         run = entry.get("run", "")
         status, partition = int(entry["status"]), Keys.partition_of_meta(call.keys[0])
-        ending = Ending(self.loop.now_ns, "committed", entry["url"], call.args[0], status, run, partition)
+        url = as_requisite(entry["url"]) if entry.get("label") == REQUISITE else entry["url"]
+        ending = Ending(self.loop.now_ns, "committed", url, call.args[0], status, run, partition)
         self._ended(key, ending)
 
     def _ended(self, key: Key, ending: Ending) -> None:
@@ -265,7 +267,8 @@ class Judge:
             if had and not self._rolled_back:
                 self.blame("POST", f"{request.process.name} sent again to {request.url}")
         failed = page.kind is Kind.BROKEN or (page.kind is Kind.FLAKY and had <= page.failures)
-        if before is None or failed or request.late or self.has_jobs or self.holds_pages:
+        is_shown = page.kind is not Kind.PICTURE and self.web.is_shown(request.url)  # it may be elsewhere
+        if is_shown or before is None or failed or request.late or self.has_jobs or self.holds_pages:
             return
         self.stats["duplicates"] += 1
         self.trace(f"  again: {before.process.name} had it at {before.at_ns / NS:.3f} s")

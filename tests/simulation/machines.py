@@ -254,7 +254,7 @@ async def _parse_in_loop(
     await asyncio.sleep(0.03)
     return parse_page(
         response.url, response.header("content-type"), x_robots, response.body,
-        links_max=5000, obey_nofollow=True, bytes_max=8192, agent="x", is_sitemap=wanted.is_sitemap,
+        links_max=5000, obey_nofollow=True, bytes_max=8192, agent="x", **wanted._asdict(),
     )  # fmt: skip
 
 

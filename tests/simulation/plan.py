@@ -13,7 +13,7 @@ from crawler.settings.schema import JobSettings
 from tests.simulation.holding import Limits, limits_of
 from tests.simulation.job_sketches import Act, acts_of, clock_steps_of
 from tests.simulation.weather import Climate
-from tests.simulation.web import Web, add_posts, chain_web, graph_web, kill_hosts
+from tests.simulation.web import Web, add_pictures, add_posts, chain_web, graph_web, kill_hosts
 
 # How often each fault is drawn; faults.py defines what they do.
 WEIGHTS = {
@@ -87,6 +87,7 @@ SCHEDULED_MAX_S = 20.0
 BUDGETED = 0.25  # share of runs in which budgets defer URLs
 SHARDED = 0.25  # share of runs on a cluster
 POSTING = 0.4  # share of webs with pages that take a POST, in runs without jobs
+SHOWING = 0.3  # share of webs whose pages show pictures, likewise; these have no budgets
 JOBBED = 0.3  # share of runs with jobs; these have no budgets, and short delays
 JOB_DELAY_S = 0.3
 GIVE_UP_S = 60.0  # a host that is silent for so long
@@ -109,6 +110,11 @@ def plan_of(seed: int, *, shape: str = "", mix: str = "", has_jobs: bool | None 
     posting = rng_of(seed, "posts")
     if plan.shape != "chain" and posting.random() < POSTING:
         add_posts(plan.web, posting)
+    showing = rng_of(seed, "pictures")
+    if plan.shape != "chain" and showing.random() < SHOWING:
+        add_pictures(plan.web, showing)
+        settings = replace(plan.settings, requisites=replace(plan.settings.requisites, fetch=True))
+        plan = dataclasses.replace(plan, settings=settings, budgets={})
     return plan
 
 

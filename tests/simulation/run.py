@@ -15,7 +15,7 @@ from typing import Any
 from crawler.crawl.opening import make_seeder, open_crawl
 from crawler.crawl.url_input import GivenUrl
 from crawler.engine.client import Call
-from crawler.model import FailureKind
+from crawler.model import REQUISITE, FailureKind
 from crawler.rules.poison import GIVEN_UP_AT
 from crawler.rules.urls import host_of
 from tests.simulation.audits import Auditor
@@ -35,6 +35,7 @@ from tests.simulation.machines import Fleet, Life, replaced, simulated_doors
 from tests.simulation.overflow import FOLDER, USED, Files, overflowing, with_files
 from tests.simulation.plan import GIVE_UP_S, Plan, plan_of, rng_of
 from tests.simulation.weather import CALM, Weather
+from tests.simulation.web import as_requisite
 from tests.simulation.wire import RealEngine
 
 TAIL = 400  # lines of the trace that a failure shows
@@ -301,8 +302,16 @@ class Simulation:
         in_doubt = {url for url, reason in letters.items() if reason == FailureKind.OUTCOME_UNKNOWN}
         judge.stats["posts in doubt"] += len(in_doubt)
         others = (url for url in letters if self._is_poison_url(url) or self._is_late(url))
-        truth = self.plan.web.truth(frozenset({*others, *(in_doubt if self._may_be_in_doubt else ())}))
-        committed = {e.url: e.status for e in judge.endings.values() if e.how == "committed" and not e.run}
+        dead_too = frozenset({*others, *(in_doubt if self._may_be_in_doubt else ())})
+        truth = self.plan.web.truth(dead_too)
+        shown, may_be = self.plan.web.shown(truth.committed, dead_too)
+        truth.committed.update(shown)
+        truth.dead |= {name for name in dead_too if name.endswith(REQUISITE)}
+        committed = {
+            e.url: e.status
+            for e in judge.endings.values()
+            if e.how == "committed" and not e.run and e.url not in may_be
+        }
         self._compare("committed", committed, truth.committed)
         self._compare("dead", dict.fromkeys(letters, 0), dict.fromkeys(truth.dead, 0))
         twice = [key for key, n in judge.commits.items() if n > 1 and not judge._rolled_back]
@@ -312,7 +321,9 @@ class Simulation:
         entries, faults = exported(folders)
         for fault in faults:
             judge.blame("archive", fault)
-        self._compare("exported", {e.url: e.status for e in entries.values() if not e.run}, truth.committed)
+        named = {as_requisite(e.url) if e.is_requisite else e.url: e.status for e in entries.values() if not e.run}
+        found = {name: status for name, status in named.items() if name not in may_be}
+        self._compare("exported", found, truth.committed)
         if self.jobs is not None:
             self.jobs.close(entries)
         judge.stats["pages"] = len(committed)
@@ -321,7 +332,7 @@ class Simulation:
 
     def _is_poison_url(self, url: str) -> bool:
         """The rule against poison URLs may hit an innocent page that was in progress at three crashes."""
-        return self.judge.deaths[url] >= GIVEN_UP_AT
+        return self.judge.deaths[url.partition(" ")[0]] >= GIVEN_UP_AT
 
     @property
     def _may_be_in_doubt(self) -> bool:

@@ -5,10 +5,11 @@ Must not know the crawler beyond the hash that places a domain. Everything follo
 
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from crawler.model import REQUISITE
 from crawler.rules.places import partition_of
 
 OUTSIDE = "outside.test"  # never in scope
@@ -26,6 +27,7 @@ class Kind(StrEnum):
     FLAKY = "flaky"  # fails `failures` times, then answers as a page
     BROKEN = "broken"  # fails for ever
     HIDDEN = "hidden"  # robots.txt forbids it
+    PICTURE = "picture"  # what pages show, and no link leads to
     POSTED = "posted"  # answers a POST; where it has `failures`, the connection is cut then
 
 
@@ -37,6 +39,7 @@ class Url:
     queue: str
     kind: Kind = Kind.PAGE
     links: list[str] = field(default_factory=list)
+    shows: list[str] = field(default_factory=list)
     seconds: float = 0.05
     failures: int = 0
     status: int = 200
@@ -104,6 +107,7 @@ class Web:
         self.urls: dict[str, Url] = {}
         self.seeds: list[str] = []
         self.dead: dict[str, DeadHost] = {}  # by host
+        self.has_pictures = False
 
     def add(self, url: Url) -> Url:
         return self.urls.setdefault(url.url, url)
@@ -137,6 +141,26 @@ class Web:
                     todo.extend((link, away + (not is_redirect)) for link in new)
         return truth
 
+    def is_shown(self, url: str) -> bool:
+        """Does a page show it?"""
+        return self.has_pictures and any(url in page.shows for page in self.urls.values())
+
+    def shown(self, committed: Mapping[str, int], dead_too: frozenset[str]) -> tuple[dict[str, int], set[str]]:
+        """What these pages show, by the names of requisites: all that must be committed, and what may be, because it is
+        a page as well.
+        """
+        wanted, optional = dict[str, int](), set[str]()
+        todo = [url for page in committed for url in self.urls[page].shows]
+        while todo:
+            url = todo.pop()
+            name = as_requisite(url)
+            if url in committed:
+                optional.add(name)
+            elif name not in dead_too and name not in wanted:
+                wanted[name] = self.urls[url].status
+                todo += self.urls[url].shows
+        return wanted, optional
+
     def _root_of(self, url: str, scope: str) -> str:
         if scope == "any":
             return ""
@@ -155,6 +179,11 @@ class Web:
     def delay_of(self, site: Site) -> int | None:
         """The Crawl-delay in force for a site, s."""
         return self.sites[site.redirected_to].crawl_delay_s if site.redirected_to else site.crawl_delay_s
+
+
+def as_requisite(url: str) -> str:
+    """The name of a URL as what pages show: it may be that of a page."""
+    return f"{url} {REQUISITE}"
 
 
 def host_of(url: str) -> str:
@@ -212,6 +241,20 @@ def add_posts(web: Web, rng: random.Random) -> None:
             page = Url(f"http://{site.domain}{POSTED}{n}", site.domain, Kind.POSTED, failures=rng.random() < 0.1)
             page.links = [rng.choice(pages).url]
             rng.choice(pages).links.append(web.add(page).url)
+
+
+def add_pictures(web: Web, rng: random.Random) -> None:
+    """Pictures that several pages show, and pages that pages show as if they were pictures."""
+    web.has_pictures = True
+    pages = [p for p in web.urls.values() if p.kind is Kind.PAGE and host_of(p.url) not in web.dead]
+    shown = [p.url for p in rng.sample(pages, min(len(pages), rng.randint(1, 6)))]
+    for site in rng.sample(list(web.sites.values()), rng.randint(1, 3)):
+        for n in range(rng.randint(1, 6)):
+            shown.append(web.add(Url(f"http://{site.domain}/shown/{n}.gif", site.domain, Kind.PICTURE)).url)
+    for url in shown:
+        for page in rng.sample(pages, min(len(pages), rng.randint(1, 4))):
+            if url.endswith(".gif") or page.url not in shown:  # so nothing is too deep
+                page.shows.append(url)
 
 
 def _pages(web: Web, rng: random.Random, host: str) -> int:
