@@ -130,3 +130,14 @@ async def test_a_page_of_many_pictures_of_one_victim_uses_up_the_bound_and_not_i
     assert (totals.requisites, totals.deferred_by, totals.lost) == (50, {"requisites": 1950}, {"requisites": 1000})
     assert sum(entry.is_requisite for entry in more.entries) == 60
     assert 60 <= sum(entry.is_requisite for entry in last.entries) < 80, "bytes stop it, but for open requests"
+
+
+async def test_a_requisite_beyond_the_bound_of_one_is_cut_and_counted(lab: Lab) -> None:
+    bound = 1000
+    assert len(PICTURE.body) > bound
+    settings = lab.settings(scope__mode="host", requisites__fetch=True, requisites__body_bytes_max=bound)
+    done = await crawl(settings, [lab.site.url(HOST)])
+    cut = [entry for entry in done.entries if entry.truncated]
+    assert {(entry.is_requisite, entry.truncated, entry.body_bytes) for entry in cut} == {(True, "length", bound)}
+    async with open_crawl(settings, create=False) as opened:
+        assert (await opened.stats.totals()).lost["body:length"] == len(cut)

@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 COUNTS = {
-    "H": 24, "R": 7, "K": 2, "L": 6, "S": 4, "P": 5, "C": 2, "M": 18, "U": 12, "B": 16, "X": 6, "D": 9, "T": 11, "W": 3,
+    "H": 24, "R": 7, "K": 2, "L": 6, "S": 4, "P": 5, "C": 2, "M": 18, "U": 12, "B": 16, "X": 9, "D": 9, "T": 11, "W": 3,
 }  # fmt: skip
 _LINE = re.compile(r"^\| ([A-Z]\d\d) \|.*\| `([^`|]+)` \|$", re.MULTILINE)
 _NAME = re.compile(r"[A-Z]\d\d\b")
