@@ -69,7 +69,7 @@ async def test_a_rebuild_tells_how_far_it_is_in_each_part(lab: WebLab) -> None:
     assert [part.what for part in meter.parts] == ["reading index", "adding seeds", "reading archive", "checking URLs"]
     archive = meter.part("reading archive")
     assert archive.counts[-1] == report.records >= len(some.entries)
-    assert archive.share > 0.9, "but for records that are no responses"
+    assert archive.share > 0.8, "but for records that are no responses, and robots.txt in files of their own"
 
 
 @pytest.mark.slow(ci=True)
