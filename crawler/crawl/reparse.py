@@ -59,7 +59,7 @@ class Rereader:
             return Reread(links=stored.links, redirect_to=target, lost={OF_RIGHTS: 1})
         is_sitemap, bytes_max = label == SITEMAP, self._bytes_max.get(label, 0)
         response = response_of(url, stored, self._fetch, bytes_max=bytes_max)
-        if response.decoded is Decoded.NOTHING or not shows_something(label, response):
+        if response.decoded is Decoded.NOTHING or not shows_something(label, url, response):
             page = ParsedPage()
         else:
             most = self._requisites_max if is_shown(label, response) else 0

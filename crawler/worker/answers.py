@@ -214,7 +214,7 @@ class Answers:
             return Found(page, NOTHING_HANDLED, *self._rights.of(turn.claim.url, turn.said, response, page))
         claim, mark, guarded = turn.claim, turn.mark, turn.crash_action is not CrashAction.NORMAL
         is_sitemap = claim.label == SITEMAP
-        if claim.label == REQUISITE and not shows_something(claim.label, response):
+        if claim.label == REQUISITE and not shows_something(claim.label, claim.url, response):
             page = ParsedPage()
             return Found(page, NOTHING_HANDLED, *self._rights.of(claim.url, turn.said, response, page))
         page, tree = await self._means.parser.parse_with_tree(
@@ -237,9 +237,15 @@ class Answers:
         return Found(page, handled, rights)
 
 
-def shows_something(label: str, response: Response) -> bool:
+def shows_something(label: str, url: str, response: Response) -> bool:
     """Is the answer to a URL of this label parsed? The page of an error, in the place of a picture, is never shown."""
-    return label != REQUISITE or response.status == 200 or not is_html(declared_type(response), response.body)
+    if label != REQUISITE:
+        return True
+    if is_html(declared_type(response), response.body):
+        return response.status == 200
+    from crawler.content.requisite_bodies import Reading, reading_of  # not for crawls without requisites
+
+    return reading_of(response.content_type, requested_as(label, url)) is not Reading.NOT
 
 
 def is_shown(label: str, response: Response) -> bool:
