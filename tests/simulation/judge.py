@@ -84,7 +84,7 @@ class Judge:
     _asked: dict[str, Request] = field(default_factory=dict)
     _last: dict[str, Request] = field(default_factory=dict)  # by queue
     _paged: set[str] = field(default_factory=set)
-    _rolled_back: bool = False
+    rolled_back_ns: int = 0  # when the engine lost something last; 0: never
 
     def blame(self, invariant: str, what: str) -> None:
         line = f"{invariant} broken at {self.loop.time():.3f} s: {what}"
@@ -145,7 +145,7 @@ class Judge:
         if epoch <= tenure.epoch:
             self.blame("I1", f"partition {partition}: epoch {epoch} after {tenure.epoch}")
         had = self._holders.setdefault((partition, epoch), set())
-        if session in had or (had and not self._rolled_back):
+        if session in had or (had and not self.rolled_back_ns):
             self.blame("I1", f"partition {partition}: epoch {epoch} of {sorted(had)} and of {session}")
         had.add(session)
         if tenure.session and tenure.session != session:
@@ -189,7 +189,7 @@ class Judge:
     ) -> None:
         """The engine, or the shard of these partitions, has lost what happened after that time: so do these notes."""
         lost = range(self.partitions) if partitions is None else partitions
-        self._rolled_back = True
+        self.rolled_back_ns = self.loop.now_ns
         self.on_rolled_back(to_ns, lost)
         self.endings = {
             key: ending for key, ending in self.endings.items() if ending.at_ns <= to_ns or ending.partition not in lost
@@ -264,7 +264,7 @@ class Judge:
         had = page.took  # answers so far, this one not included
         if page.kind is Kind.POSTED:
             self.stats["posts"] += 1
-            if had and not self._rolled_back:
+            if had and not self.rolled_back_ns:
                 self.blame("POST", f"{request.process.name} sent again to {request.url}")
         failed = page.kind is Kind.BROKEN or (page.kind is Kind.FLAKY and had <= page.failures)
         is_shown = page.kind is not Kind.PICTURE and self.web.is_shown(request.url)  # it may be elsewhere

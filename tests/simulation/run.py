@@ -105,6 +105,7 @@ class Simulation:
         self._unbudgeted: set[Life] = set()
         self._unbudgeted_ns = 0  # when we heard of one of them last
         self._leaving: dict[Life, tuple[int, list[int]]] = {}
+        self._proved_ns: dict[str, int] = {}  # by name of a life, when it had proved the end of the crawl
         self._digest, self._outside = hashlib.sha256(), hashlib.sha256()
         self.tail: deque[str] = deque(maxlen=TAIL)
 
@@ -116,6 +117,8 @@ class Simulation:
 
     def _observe(self, process: Process, call: Call | tuple[Any, ...], reply: Any) -> None:
         self.judge.executed(process, call, reply)
+        if isinstance(call, tuple) and call[0] == "HSET" and call[2] == "ended":
+            self._proved_ns[process.name] = self.loop.now_ns
         if self.jobs is not None and isinstance(call, Call):
             self.jobs.judge.executed(process, call, reply)
 
@@ -148,7 +151,8 @@ class Simulation:
                 self._unbudgeted.add(life)
         if life in self._unbudgeted:
             self._unbudgeted_ns = self.loop.now_ns
-        if event == "finished" and not self._is_outspent(life) and (left := self.census.pending()):
+        is_excused = self._is_outspent(life) or self._is_undone(life)
+        if event == "finished" and not is_excused and (left := self.census.pending()):
             self.judge.blame("I12", f"{life.name} reports that the crawl is finished; {left} URLs are pending")
         elif event == "failed":
             when = "starting" if life.joined_ns < 0 else "running"
@@ -166,6 +170,10 @@ class Simulation:
             return False
         was_there = self._unbudgeted_ns > 0 and self.loop.now_ns - self._unbudgeted_ns < LEAVE_S * NS
         return was_there or any(other in self._unbudgeted for other in self.fleet.up)
+
+    def _is_undone(self, life: Life) -> bool:
+        """Had it proved the end when the engine lost what was before? It was leaving then, and could not know."""
+        return 0 < self._proved_ns.get(life.name, 0) < self.judge.rolled_back_ns
 
     def _watch_leaver(self, life: Life) -> None:
         """Its partitions must have other owners soon after its last request was answered."""
@@ -314,7 +322,7 @@ class Simulation:
         }
         self._compare("committed", committed, truth.committed)
         self._compare("dead", dict.fromkeys(letters, 0), dict.fromkeys(truth.dead, 0))
-        twice = [key for key, n in judge.commits.items() if n > 1 and not judge._rolled_back]
+        twice = [key for key, n in judge.commits.items() if n > 1 and not judge.rolled_back_ns]
         if twice:
             judge.blame("I4", f"committed twice: {twice}")
         folders = sorted(path for path in self.folder.iterdir() if path.name not in ("seeding", FOLDER))
