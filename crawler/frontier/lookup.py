@@ -25,7 +25,7 @@ from crawler.frontier.stats import first_visible_at
 from crawler.model import REQUISITE, Candidate, CommitEntry
 
 FULL_LOOK_EVERY = 10
-_PROGRESS = ("added", "done", "bytes", "retries", "dead", "s1", "s2", "s3", "s4", "s5", "scheduled")
+_PROGRESS = ("added", "done", "bytes", "retries", "dead", "s1", "s2", "s3", "s4", "s5", "s9", "scheduled")
 
 
 class UrlLocation(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +62,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     client_errors: int = 0  # 4xx
     server_errors: int = 0  # 5xx
     bytes: int = 0
+    requisites: int = 0  # responses that pages need to be shown; they are not in `fetched`
     retries: int = 0
     dead: int = 0
     scheduled: int = 0  # pending ones that become visible later
@@ -163,8 +164,9 @@ class UrlLookup:
         n = dict(zip(_PROGRESS, sums, strict=True))
         return Progress(
             added=n["added"], done=n["done"], fetched=sum(n[f"s{c}"] for c in range(1, 6)), redirected=n["s3"],
-            client_errors=n["s4"], server_errors=n["s5"], bytes=n["bytes"], retries=n["retries"], dead=n["dead"],
-            scheduled=n["scheduled"], first_visible_at=await first_visible_at(self._engine, self._keys, holders),
+            client_errors=n["s4"], server_errors=n["s5"], bytes=n["bytes"], requisites=n["s9"],
+            retries=n["retries"], dead=n["dead"], scheduled=n["scheduled"],
+            first_visible_at=await first_visible_at(self._engine, self._keys, holders),
             busy=busy,
         )  # fmt: skip
 

@@ -29,6 +29,8 @@ def overview_parts(o: Overview) -> list[str]:
         parts.insert(3, f"{number(o.scheduled)} scheduled")
     if o.retries:
         parts.insert(-1, counted(o.retries, "retry", "retries"))
+    if o.requisites:
+        parts.append(counted(o.requisites, "requisite"))
     if o.instances > 1:
         parts.append(counted(o.instances, "instance"))
     return parts

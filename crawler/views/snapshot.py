@@ -52,6 +52,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     retries: int
     dead: int
     bytes: int
+    requisites: int = 0  # responses that pages need to be shown: not in `pages`, nor in `bytes`
     rates: Rates | None  # None while they are not known: in the first seconds, and where nothing runs
     busy_partitions: int  # that have pending URLs
     still_s: float = 0.0  # since when no attempt has finished, s; at most 5 s too little

@@ -43,6 +43,7 @@ async def overview(crawl: OpenCrawl) -> Overview:
             retries=progress.retries,
             dead=progress.dead,
             bytes=progress.bytes,
+            requisites=progress.requisites,
             rates=samples.rates,
             busy_partitions=progress.busy,
             still_s=still_s(samples) if progress.pending else 0.0,

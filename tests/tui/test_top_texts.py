@@ -30,6 +30,11 @@ def test_the_headline_has_two_lines_at_most_and_cuts_no_number() -> None:
     assert "1,000,000,000 pages" in lines[0]
 
 
+def test_the_headline_tells_requisites_apart_from_pages() -> None:
+    assert "   0 B   40 requisites" in head_text(overview(pages=12, requisites=40), 3, 80).replace("\n", "   ")
+    assert "requisite" not in head_text(overview(pages=12), 3, 80)
+
+
 def test_notes_tell_why_nothing_is_claimed() -> None:
     o = overview(waits_for=["paused"], left_s=200.0)
     assert notes_text(o) == "waits for 'crawler resume'; about 3 min left"

@@ -34,6 +34,7 @@ function headline(o) {
     ["3xx", o.redirected],
     ["4xx", o.client_errors],
     ["5xx", o.server_errors],
+    ["requisites", o.requisites],
   ];
   text(
     $("s-pages"),
