@@ -131,6 +131,28 @@ async def test_a_claim_without_a_twin_says_so(door: Door) -> None:
     assert [claim.has_twin for claim in await door.claim()] == [False]
 
 
+async def test_a_requisite_is_not_claimed_ahead_of_its_turn(door: Door) -> None:
+    """A page that is found meanwhile goes first: whoever names many pictures of a site does not slow its crawl."""
+    await door.add(*(requisite(n) for n in range(5)))
+    due = door.now + 300
+    await door.frontier.book_request(door.fence, QUEUE, Settlement(next_fetch_ms=due, delay_ms=100))
+    early = await door.claim_reply(lead_ms=300, ahead_ms=1000)
+    assert (early.batches, early.next_due_ms) == ((), due)
+    door.now = due
+    (batch,) = (await door.claim_reply(lead_ms=300, ahead_ms=1000)).batches
+    assert [claim.label for claim in batch.claims] == [REQUISITE]
+    await door.ack(batch.claims[0], next_ms=due + 300, delay_ms=100)
+    await door.add(found("later", score=-5e5))
+    (batch,) = (await door.claim_reply(lead_ms=300, ahead_ms=1000)).batches
+    assert "later" in batch.claims[0].url
+
+
+async def test_without_a_delay_requisites_are_claimed_many_at_a_time(door: Door) -> None:
+    await door.add(*(requisite(n) for n in range(5)))
+    await door.frontier.book_request(door.fence, QUEUE, Settlement(next_fetch_ms=0, delay_ms=0))
+    assert len(await door.claim(per_queue_max=4)) == 4
+
+
 async def test_requisites_are_bounded_for_themselves_and_use_up_no_budget_of_pages(door: Door) -> None:
     door.frontier.add_budget = AddBudget(urls=3, hosts=1, requisites=2)
     await door.add(*(requisite(f"p{n}", url=f"http://h{n}.a.test/p") for n in range(5)))

@@ -237,8 +237,9 @@ do
   end
 end
 
--- URLs that are no pages, and are bounded for themselves. Commits of theirs are of the class s9; CLASS: its number.
-local Requisites = {MARK = 'requisite', BEYOND = 'requisites', CLASS = 9}
+-- URLs that are no pages, and are bounded for themselves. Commits of theirs are of the class s9; CLASS: its number. Their order
+-- is the least that a score can have (see _pending_url.lua), so all scores are below that bound.
+local Requisites = {MARK = 'requisite', BEYOND = 'requisites', CLASS = 9, SCORES_BELOW = (1 - 2^31) * 2^21}
 
 -- Count n requisites of a queue that are new to the crawl.
 function Requisites.meet(r, n)

@@ -206,17 +206,33 @@ local function take_in_turn(r, n, before, own)
   return sum
 end
 
--- Take URLs of a queue that may be due. Returns how many, whether it is to sleep, or since when it is due later. So each queue
--- either gives URLs or gets another place, and others come next. `users`: those in the queue, if it has rows.
+-- How many of the next n of a queue's own URLs come before its first requisite.
+function Requisites.pages_before(r, n)
+  local best = call('ZREVRANGE', head_of(r.queue), 0, n - 1, 'WITHSCORES')
+  for i = 2, #best, 2 do
+    if tonumber(best[i]) < Requisites.SCORES_BELOW then return i / 2 - 1 end
+  end
+  return n
+end
+
+-- Take URLs of a queue that may be due. Requisites are taken one by one, and not ahead of their turn: a page that is found
+-- meanwhile goes first. Returns how many, whether it is to sleep, or since when it is due later. So each queue either
+-- gives URLs or gets another place, and others come next. `users`: those in the queue, if it has rows.
 local function visit(r, left, users)
   local start = start_of(r)
   local has_delay = delay_of(r) ~= 0
   if has_delay and r[OUT] ~= 0 then return 0, true end -- the end of its last claim wakes it
   if start > horizon_of(r) then return 0, false, start end
+  local most = allowance(r, left)
+  if has_delay and r[MORE].requisites and most > 0 then
+    most = Requisites.pages_before(r, most)
+    if most == 0 and start > now then return 0, false, start + lead end -- claimers come when it is due less that
+    most = math.max(1, most)
+  end
   local own, used_up = budget_left(r)
   if used_up and r[MORE].stop ~= used_up then stop_queue(r, used_up) end
   own = Stops.hold(r, '') and 0 or math.min(own, own_left) -- stopped, though this claim's budget may be higher
-  local n, some = math.min(allowance(r, left), users and left or own), 0
+  local n, some = math.min(most, users and left or own), 0
   if n > 0 then
     some = users and take_in_turn(r, n, users, own) or take_row(r, n)
   elseif has_spilled then
