@@ -215,7 +215,7 @@ class RestateItem(NamedTuple):
     items: int = 0
     lost: dict[str, int] = {}  # noqa: RUF012 - what is missing of the page, by total
     url: str = ""  # needed then
-    said: dict[str, int] = {}  # noqa: RUF012 - about its use, by total
+    told: dict[str, int] = {}  # noqa: RUF012 - what else its line tells of it, by total
 
 
 class AcquireArgs(NamedTuple):

@@ -38,7 +38,7 @@ class DoneUrl(msgspec.Struct, frozen=True, kw_only=True):
     items: int = 0
     lost: Mapping[str, int] = msgspec.field(default_factory=dict)  # what is missing of it, by reason of LOST
     url: str = ""  # needed then
-    said: Mapping[str, int] = msgspec.field(default_factory=dict)  # about its use, by total
+    told: Mapping[str, int] = msgspec.field(default_factory=dict)  # what else its line tells of it, by total
 
 
 class SeenUrl(NamedTuple):
@@ -174,5 +174,5 @@ def _item(url: DoneUrl, row: str, to: State, *, place: str = "", name: str = "")
         url.fingerprint, row, url.domain, to.name, place, name, seed=url.run or url.seed_number,
         status_class=url.status // 100, bytes=url.body_bytes, fetch_ms=url.fetch_ms, items=url.items,
         lost={f"{LOST}{reason}": n for reason, n in url.lost.items()}, url=url.url if url.lost else "",
-        said={**url.said},
+        told={**url.told},
     )  # fmt: skip

@@ -64,6 +64,15 @@ def said_in(rights: Rights | None) -> dict[str, int]:
     return {f"{SAID}{purpose}:{word}": 1 for purpose in PURPOSES if (word := getattr(rights, purpose))}
 
 
+def told_in(entry: CommitEntry) -> dict[str, int]:
+    """The totals that a committed page adds to, besides those of RestateItem, as far as its line tells."""
+    told = said_in(entry.rights)
+    if entry.original is None:
+        return told
+    more = {DUPLICATES: 1, DUPLICATE_BYTES: entry.body_bytes} if entry.is_duplicate else {UNCHANGED: 1}
+    return told | more
+
+
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over all partitions. `status` by class ('2' ...), `errors` by failure kind, `refused` by reason."""
 

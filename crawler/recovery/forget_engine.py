@@ -33,7 +33,7 @@ from crawler.frontier.arguments import ForgetQueueArgs
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.jobs import job_from, revision_from, row_from
 from crawler.frontier.restore import DoneUrl, Restoring
-from crawler.frontier.stats import lost_in, said_in
+from crawler.frontier.stats import lost_in, told_in
 from crawler.model import CommitEntry, RefusalReason
 from crawler.recovery.copying import read_entries
 from crawler.rules.forgotten import ForgottenDomain, Named, without_name
@@ -117,7 +117,7 @@ class ForgetEngine:
             fingerprint=entry.fingerprint, partition=partition, domain=domain, queue=queue,
             status=entry.counted_status, body_bytes=entry.body_bytes, fetch_ms=entry.fetch_ms,
             seed_number=entry.seed_number, run=entry.run, items=entry.items.count if entry.items else 0,
-            lost={lost: 1} if lost else {}, url=entry.url, said=said_in(entry.rights),
+            lost={lost: 1} if lost else {}, url=entry.url, told=told_in(entry),
         )  # fmt: skip
 
     async def clear_log(self, entries: Sequence[CommitEntry]) -> None:

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from crawler.archive.scratch import open_scratch
-from crawler.frontier.stats import SEED_LED_AWAY
+from crawler.frontier.stats import DUPLICATE_BYTES, SEED_LED_AWAY
 from crawler.model import COUNTED_AS, CommitEntry, WarcLocation
 from crawler.rules.job_plan import FoundRun
 from crawler.rules.job_runs import name_of
@@ -18,7 +18,7 @@ CREATE TABLE pages (
     fp INTEGER PRIMARY KEY, depth INTEGER NOT NULL, redirects INTEGER NOT NULL, status INTEGER NOT NULL,
     bytes INTEGER NOT NULL, fetch_ms INTEGER NOT NULL, seed INTEGER NOT NULL,
     items INTEGER NOT NULL, run TEXT NOT NULL, lost TEXT NOT NULL, offset INTEGER NOT NULL,
-    request TEXT NOT NULL, said TEXT NOT NULL,
+    request TEXT NOT NULL, told TEXT NOT NULL,
     found INTEGER NOT NULL DEFAULT 0, is_there INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE elsewhere (
@@ -63,7 +63,12 @@ class KnownPage(NamedTuple):
     lost: str = ""  # why a part of it may be missing, as its commit counted it
     offset: int = -1  # of its record
     request: str = ""  # JSON; "": a plain GET
-    said: str = ""  # totals of what was said about its use, with blanks between them
+    told: str = ""  # names of the totals that its line tells of, with blanks between them
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """What it adds to these."""
+        return {name: self.body_bytes if name == DUPLICATE_BYTES else 1 for name in self.told.split()}
 
     @property
     def label(self) -> str:
@@ -106,7 +111,7 @@ class PageBook:
 
     def page(self, fingerprint: str) -> KnownPage | None:
         row = self._db.execute(
-            "SELECT depth, redirects, status, bytes, fetch_ms, seed, items, run, lost, offset, request, said "
+            "SELECT depth, redirects, status, bytes, fetch_ms, seed, items, run, lost, offset, request, told "
             "FROM pages WHERE fp = ?",
             (int(fingerprint),),
         ).fetchone()

@@ -40,7 +40,7 @@ from crawler.crawl.admission import bound_of
 from crawler.engine.server import Change
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.codec import pack_request
-from crawler.frontier.stats import lost_in, said_in
+from crawler.frontier.stats import lost_in, told_in
 from crawler.model import Candidate, CommitEntry, Followed
 from crawler.recovery.jobs import restore_jobs
 from crawler.recovery.page_book import KnownPage, PageBook
@@ -452,5 +452,5 @@ def _page_of(e: CommitEntry) -> KnownPage:
         lost_in(e),
         offset,
         pack_request(e.request) if e.request else "",
-        " ".join(said_in(e.rights)),
+        " ".join(told_in(e)),
     )

@@ -343,7 +343,7 @@ class Replay:
         return DoneUrl(
             fingerprint=fp, partition=partition, domain=domain, queue=queue, status=page.status,
             body_bytes=page.body_bytes, fetch_ms=page.fetch_ms, seed_number=page.seed_number, run=page.run,
-            items=page.items, lost=known, url=url, said=dict.fromkeys(page.said.split(), 1),
+            items=page.items, lost=known, url=url, told=page.totals,
         )  # fmt: skip
 
     # --- archived, and never committed ---

@@ -611,7 +611,7 @@ def _counts(outcome: Committable) -> dict[str, int]:
     found[f"{HANDLED}{outcome.handled.handler}"] = int(bool(outcome.handled.handler))
     found[UNCHANGED] = int(outcome.original is not None)
     if outcome.duplicate_of is not None:
-        found[DUPLICATES], found[DUPLICATE_BYTES] = 1, len(outcome.response.raw_body)
+        found[DUPLICATES], found[DUPLICATE_BYTES] = 1, len(outcome.response.body)
     found[NAMED] = outcome.named
     found[REQUISITE_ROBOTS] = outcome.robots
     found |= said_in(outcome.rights)

@@ -127,8 +127,16 @@ def test_a_rebuild_and_a_replay_find_them(tmp_path: Path, programs: Nursery) -> 
     folder = tmp_path / "c"
     entries = crawled(folder, "a.test", "b.test")
     assert duplicates(entries) == TWICE
+
+    def saved() -> tuple[int, int]:
+        totals = json.loads(in_process(programs, "stats", "--json", "--dir", str(folder), cwd=tmp_path).out)["totals"]
+        return totals["duplicates"], totals["duplicate_bytes"]
+
+    before = saved()
+    assert before == (len(TWICE), len(TWICE) * len(BODY))
     shutil.rmtree(folder / "engine")
     ran = in_process(programs, "rebuild", "--dir", str(folder), cwd=tmp_path)
+    assert saved() == before
     assert (ran.code, f"done     {len(entries)} (not fetched again)" in ran.out) == (0, True), ran
     assert in_process(programs, "audit", "--dir", str(folder), cwd=tmp_path).code == 0
     judge(folder, {one.url: one for one in IndexReader(open_existing(folder)).entries()})

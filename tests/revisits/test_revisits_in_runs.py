@@ -461,6 +461,7 @@ async def test_a_rebuild_follows_links_of_unchanged_pages(tmp_path: Path, engine
             assert (report.restored, report.flaws, report.orphans, report.unplaced) == (4, [], 0, 0), report
             async with open_crawl(settings, create=False) as crawl:
                 assert (await counts(crawl, TWO)).pages == 4
+                assert (await crawl.stats.totals()).unchanged == 4
                 assert (await finish(crawl, TWO)).pages == 4
         assert site.statuses() == {200: 4, 304: 4}
     assert await audit(settings) == 0

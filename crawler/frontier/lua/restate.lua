@@ -16,7 +16,7 @@ local function book_page(r, item, n)
     sums[total] = n * missing
     if n > 0 then Losses.keep(total, item[RestateItem.url]) end
   end
-  for total, of_said in pairs(item[RestateItem.said]) do sums[total] = n * of_said end
+  for total, told in pairs(item[RestateItem.told]) do sums[total] = n * told end
   for name, sum in pairs(sums) do
     count(ctx.total, name, sum)
     count_in(r, name, sum)
