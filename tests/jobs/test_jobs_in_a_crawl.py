@@ -481,7 +481,10 @@ async def test_a_crawl_ends_beside_a_job_that_never_rests(
     tmp_path: Path, engine: Engine, budget: dict[str, int]
 ) -> None:
     """Of its own pages, and of runs that were active then; a budget may leave some, on the site of the runs, too."""
-    web = {("d0.test", "/"): linked("/a", "/b"), ("d0.test", "/a"): linked(), ("d0.test", "/b"): linked(delay_s=0.4)}
+    web = {
+        ("d0.test", "/"): linked("/a", "/b"), ("d0.test", "/a"): linked(delay_s=1.2),
+        ("d0.test", "/b"): linked(delay_s=0.4),
+    }  # fmt: skip
     options = {f"budget__{name}": value for name, value in budget.items()}
     async with job_web(tmp_path, engine, web, **options) as (site, settings):
         async with open_crawl(settings, create=True) as crawl:
