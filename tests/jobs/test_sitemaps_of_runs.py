@@ -85,8 +85,10 @@ CASES = {
     "beyond-filters": Case(
         {MAP: urls("/a", "/b", "/1.xml")}, "/a", options={"scope__exclude": ["xml$", "/b$"], "scope__include": ["/a"]}
     ),
-    "beyond-limits": Case(
-        {MAP: index("/1", "/2"), "/1": urls("/a"), "/2": urls("/b", "/c")}, "/a /b /c",
+    "beyond-limits": Case(  # the limit is noticed within a quarter of a second, so before the first page has links
+        {MAP: index("/1", "/2"), "/1": urls("/a"), "/2": urls("/b", "/c")}
+        | {f"/{name}": linked(f"/of-{name}", delay_s=1.0) for name in "abc"},
+        "/a /b /c",
         (State.STARTED, Outcome.LIMITED), reason="limit of urls", run={"urls": 1},
     ),
     "bytes-are-those-of-pages": Case(
