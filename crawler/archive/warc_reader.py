@@ -109,6 +109,11 @@ def read_record(folder: CrawlFolder, location: WarcLocation) -> StoredResponse:
 
 def read_any(folder: CrawlFolder, location: WarcLocation) -> StoredResponse:
     """The same, also of a revisit record."""
+    return _read(folder, location)[2]
+
+
+def _read(folder: CrawlFolder, location: WarcLocation) -> tuple[Path, bytes, StoredResponse]:
+    """The file, the gzip member at this place, and the record in it. Raises ArchiveError."""
     path = archive_path(folder, location.file)
     if path is None:
         raise ArchiveError(f"can't find {folder.warc / location.file}")
@@ -124,7 +129,7 @@ def read_any(folder: CrawlFolder, location: WarcLocation) -> StoredResponse:
     stored = stored_response(record, where)
     if stored is None:
         raise ArchiveError(f"no response record in {where}")
-    return stored
+    return path, member, stored
 
 
 class Copied(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,31 +142,14 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
 
 def copied_record(folder: CrawlFolder, location: WarcLocation) -> Copied:
     """The record at this place, for a copy elsewhere. Raises ArchiveError when it is not there or not whole."""
-    path = archive_path(folder, location.file)
-    if path is None:
-        raise ArchiveError(f"can't find {folder.warc / location.file}")
-    where = f"{path} at {location.offset}"
+    path, member, stored = _read(folder, location)
     try:
-        member = _bytes_at(path, location.offset, location.length)
-        stored = stored_response(isal_zlib.decompress(member, GZIP), where)
         request = _request_at(path, location.offset + location.length)
     except OSError as error:
         raise archive_error("read", path, error) from None
     except (isal_zlib.error, EOFError):  # type: ignore[misc]  # its stub declares an instance
-        raise ArchiveError(f"no whole record in {where}") from None
-    if stored is None:
-        raise ArchiveError(f"no response record in {where}")
+        raise ArchiveError(f"no whole record in {path} at {location.offset}") from None
     return Copied(stored=stored, member=member, request=request)
-
-
-def file_fields(path: Path) -> dict[str, str]:
-    """What the first record of a file tells of all in it (`warcinfo`); nothing where that can't be read."""
-    try:
-        begin: bytes = isal_zlib.decompressobj(wbits=GZIP).decompress(_bytes_at(path, 0, HEAD_BYTES), HEAD_BYTES)
-    except (OSError, isal_zlib.error):  # type: ignore[misc]  # its stub declares an instance
-        return {}
-    head, _, block = begin.partition(b"\r\n\r\n")
-    return dict(_headers(b"\r\n" + block.strip())) if b"\r\nWARC-Type: warcinfo\r\n" in head else {}
 
 
 def _request_at(path: Path, offset: int) -> bytes:

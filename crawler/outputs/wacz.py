@@ -19,7 +19,7 @@ from crawler.archive.index_reader import MissingFile
 from crawler.archive.method_query import is_by_url
 from crawler.archive.scratch import scratch_file
 from crawler.archive.warc import GZIP, record_ids, warcinfo
-from crawler.archive.warc_reader import file_fields
+from crawler.archive.warc_reader import info_of
 from crawler.errors import UsageError
 from crawler.model import NOT_MODIFIED, CommitEntry
 from crawler.outputs.export import Wanted
@@ -133,7 +133,7 @@ def _why_nothing(counts: Counts) -> str:
 def _warcinfo_of(folders: Sequence[CrawlFolder]) -> Callable[[str], bytes]:
     """What the WARC files tell of themselves: of who crawled, and how, what those of all folders agree on."""
     ids, crawls = record_ids(), ", ".join(dict.fromkeys(folder.crawl for folder in folders))
-    told = [file_fields(path) for folder in folders if (path := min(folder.warc.iterdir(), default=None)) is not None]
+    told = [info_of(path) for folder in folders if (path := min(folder.warc.iterdir(), default=None)) is not None]
     said = {name: {one.get(name, "") for one in told} for name in KEPT}
     fields = {name: values.pop() for name, values in said.items() if len(values) == 1}
     fields |= {"isPartOf": crawls, "description": "committed records of the crawl, in the order of their URLs"}
