@@ -24,6 +24,7 @@ from crawler.outputs.records import Items, Pages
 from crawler.recovery.copying import read_entries
 from tests.cli.cli_lab import Ran, crawler, in_process
 from tests.crawl.harness import crawl, lab_names, settings_of
+from tests.support.engine import Engine
 from tests.support.processes import Nursery
 from tests.support.serving import Site
 from tests.support.web import Resource
@@ -237,3 +238,11 @@ def outputs(lab: ForgetLab, *names: str) -> list[str]:
 
 def unlike(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     return [url for url in before.keys() | after.keys() if before.get(url) != after.get(url)]
+
+
+def two_labs(tmp_path: Path, site: Site, programs: Nursery, engine: Engine) -> tuple[ForgetLab, ForgetLab]:
+    """Two folders of one crawl."""
+    labs = tuple(ForgetLab(tmp_path / name, site, programs, redis=engine.url) for name in ("one", "two"))
+    for lab in labs:
+        lab.home.mkdir()
+    return labs[0], labs[1]

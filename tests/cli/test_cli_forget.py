@@ -11,7 +11,19 @@ from crawler.archive import forget_files
 from crawler.archive.folder import alone_in, open_existing, open_or_create
 from crawler.runtime.crash_points import VARIABLE
 from tests.cli.cli_lab import in_process
-from tests.cli.forget_lab import KEPT, LINKED, OTHER, OUTPUTS, VICTIM, ForgetLab, entries, outputs, unlike, web
+from tests.cli.forget_lab import (
+    KEPT,
+    LINKED,
+    OTHER,
+    OUTPUTS,
+    VICTIM,
+    ForgetLab,
+    entries,
+    outputs,
+    two_labs,
+    unlike,
+    web,
+)
 from tests.crawl.harness import warc_of_pages
 from tests.support.engine import Engine
 from tests.support.processes import Nursery
@@ -216,10 +228,7 @@ def test_a_full_disk_ends_it_and_the_next_call_goes_on(lab: ForgetLab, monkeypat
 @pytest.mark.slow(ci=True)
 def test_pages_of_ended_runs_and_of_a_second_folder(tmp_path: Path, programs: Nursery, engine: Engine) -> None:
     with serve_linked(web) as site:
-        one = ForgetLab(tmp_path / "one", site, programs, redis=engine.url)
-        two = ForgetLab(tmp_path / "two", site, programs, redis=engine.url)
-        one.home.mkdir()
-        two.home.mkdir()
+        one, two = two_labs(tmp_path, site, programs, engine)
         one.crawl(site.url(KEPT), site.url(OTHER, "/to"), crawl__pages_max=12)
         two.crawl()
         before = one.kept(), two.kept()

@@ -11,7 +11,7 @@ import pytest
 from crawler.runtime.crash_points import VARIABLE
 from crawler.views import forgetting
 from tests.cli.cli_lab import Ran
-from tests.cli.forget_lab import KEPT, OTHER, VICTIM, ForgetLab, outputs, page, unlike, web
+from tests.cli.forget_lab import KEPT, OTHER, VICTIM, ForgetLab, outputs, page, two_labs, unlike, web
 from tests.crawl.harness import lab_names
 from tests.jobs.jobs_lab import running, until
 from tests.support.engine import Engine
@@ -51,10 +51,7 @@ def test_an_instance_that_runs_elsewhere_fetches_nothing_more(
     tmp_path: Path, programs: Nursery, engine: Engine
 ) -> None:
     with serve_linked(web_with_more) as site:
-        one = ForgetLab(tmp_path / "one", site, programs, redis=engine.url)
-        two = ForgetLab(tmp_path / "two", site, programs, redis=engine.url)
-        one.home.mkdir()
-        two.home.mkdir()
+        one, two = two_labs(tmp_path, site, programs, engine)
         one.crawl(site.url(KEPT), crawl__pages_max=5)
 
         async def forget_meanwhile() -> None:
@@ -98,10 +95,7 @@ def test_a_folder_that_cannot_be_written_is_not_reached(
     tmp_path: Path, programs: Nursery, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serve_linked(web) as site:
-        one = ForgetLab(tmp_path / "one", site, programs, redis=engine.url)
-        two = ForgetLab(tmp_path / "two", site, programs, redis=engine.url)
-        one.home.mkdir()
-        two.home.mkdir()
+        one, two = two_labs(tmp_path, site, programs, engine)
         one.crawl(site.url(KEPT), site.url(OTHER, "/to"), crawl__pages_max=12)
         two.crawl()
     before = one.kept(), two.kept()
@@ -132,10 +126,7 @@ def test_kills_with_two_folders_leave_what_the_next_call_completes(
     tmp_path: Path, programs: Nursery, engine: Engine, pages: int
 ) -> None:
     with serve_linked(web) as site:
-        one = ForgetLab(tmp_path / "one", site, programs, redis=engine.url)
-        two = ForgetLab(tmp_path / "two", site, programs, redis=engine.url)
-        one.home.mkdir()
-        two.home.mkdir()
+        one, two = two_labs(tmp_path, site, programs, engine)
         one.crawl(site.url(KEPT), site.url(OTHER, "/to"), crawl__pages_max=pages)
         two.crawl()
     before = one.kept(), two.kept()
